@@ -1,0 +1,3 @@
+from fedlu.cli import main
+
+main()

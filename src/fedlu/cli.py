@@ -1,0 +1,232 @@
+"""The command line: options, progress, tables and exit codes. The work itself is done elsewhere, and imported late
+so that `fedlu --help` answers at once.
+
+Exit codes: 0 done; 1 failed; 2 wrong input or options; 3 something outside is missing; 4 unusable scores; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import fedlu
+from fedlu.errors import FedluError, InputError
+
+if TYPE_CHECKING:
+    from fedlu.graph.statistics import FederationStatistics
+
+app = typer.Typer(
+    name="fedlu",
+    help="Federated knowledge-graph embeddings that learn together and forget on request.",
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+progress = Console(stderr=True, highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def main_options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        screen.print(f"fedlu {fedlu.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        screen.print(context.get_help())
+
+
+@app.command()
+def partition(
+    source: Annotated[str, typer.Argument(help="A file of triples, or the name of a PyKEEN dataset.")] = "umls",
+    clients: Annotated[int, typer.Option("--clients", "-k", help="How many clients.")] = 3,
+    by: Annotated[
+        str, typer.Option(help="How relations are dealt out: **cluster** (alike together) or **random** (evenly).")
+    ] = "cluster",
+    seed: Annotated[int, typer.Option(help="Same seed, same federation, byte for byte.")] = 0,
+    forget: Annotated[float, typer.Option(help="Also sample this share of train as forget.txt, e.g. 0.01.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="The folder to write.  [default: SOURCE-by-K]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a federation that is already there.")] = False,
+) -> None:
+    """Turn a knowledge graph into a federation of clients.
+
+    Relations are dealt out to the clients, each with its triples; entities are shared by whoever mentions them. Every
+    client's triples are split 8:1:1 into train, valid and test, keeping every entity and relation in train if possible.
+
+    SOURCE is a .tsv, .txt, .csv, .nt or .ttl file, plain or .gz, or a dataset: umls, kinships and nations come with
+    fedlu; fb15k237 and the other datasets of PyKEEN are downloaded.
+
+    Examples:
+
+    `fedlu partition umls --clients 3 --out umls-c3`
+
+    `fedlu partition my-graph.tsv.gz --clients 5 --by random --seed 7 --forget 0.01 --out my-r5`
+    """
+    from fedlu import graph
+    from fedlu.graph.federation import check_target
+
+    target = out or Path(f"{Path(source).name.split('.')[0]}-{by}-{clients}")
+    check_target(target, replace=force)
+    with working(f"reading {source}"):
+        triples = graph.read(source)
+    with working("partitioning"):
+        federation = graph.partition(triples, clients=clients, by=by, seed=seed, forget=forget)
+    provenance = {"source": triples.name, "clients": clients, "by": by, "seed": seed, "forget": forget}
+    graph.save(federation, target, {**provenance, "fedlu": fedlu.__version__}, replace=force)
+    if triples.skipped_literals:
+        progress.print(f"{triples.skipped_literals:,} triples with literals were skipped")
+    sizes = ", ".join(f"{len(client.known):,}" for client in federation.clients)
+    screen.print(f"wrote {target}: {clients} clients by {by}, {sizes} triples; next: fedlu describe {target}")
+
+
+@app.command()
+def describe(
+    federations: Annotated[list[Path], typer.Argument(metavar="DIR...", help="One or more federations.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: an object, or a list of them for several.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the degree distributions (.png, .svg, .pdf).")] = None,
+) -> None:
+    """Show how large the clients of a federation are, and how unlike each other.
+
+    Degrees and clustering coefficients are over all splits of a client; overlap is the number of entities that a pair
+    of clients both hold. Warnings name entities that only valid or test mention, and triples in two splits; if a
+    triple is in both train and test, the exit code is 2, since no command would train on such data.
+
+    Examples:
+
+    `fedlu describe umls-c3`
+
+    `fedlu describe C3 R3 --plot degrees.png`
+    """
+    from fedlu import graph
+    from fedlu.graph.federation import refuse_leaks
+
+    loaded = []
+    for folder in federations:
+        with working(f"reading {folder}"):
+            loaded.append(graph.load(folder, allow_leaks=True))
+    with working("counting"):
+        statistics = [graph.describe(federation) for federation in loaded]
+    if plot is not None:
+        from fedlu.results import figures
+
+        with working("drawing"):
+            figures.save(figures.degree_distributions(statistics), plot)
+    if as_json:
+        found = [asdict(each) for each in statistics]
+        sys.stdout.write(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False) + "\n")
+    else:
+        for each in statistics:
+            show_statistics(each)
+        if plot is not None:
+            screen.print(f"wrote {plot}")
+    for folder, federation in zip(federations, loaded, strict=True):
+        refuse_leaks(folder, federation.clients)
+
+
+def show_statistics(statistics: FederationStatistics) -> None:
+    sizes = Table(title=f"{statistics.name}: {len(statistics.clients)} clients", title_justify="left")
+    shape = Table()
+    for table in (sizes, shape):
+        table.add_column("client", overflow="fold")
+    for name in ("relations", "entities", "train", "valid", "test", "forget"):
+        sizes.add_column(name, justify="right")
+    for name in ("mean degree", "median", "largest", "clustering"):
+        shape.add_column(name, justify="right")
+    shape.add_column("1, 2-3, 4-7, ...", no_wrap=True)  # entities in each class of degree
+    for client in statistics.clients:
+        counts = (client.relations, client.entities, *client.triples.values())
+        sizes.add_row(rich_escape(client.name), *(f"{count:,}" for count in counts))
+        shape.add_row(
+            rich_escape(client.name),
+            f"{client.average_degree:.2f}",
+            f"{degree_quantile(client.degrees, 0.5):,}",
+            f"{max(client.degrees):,}",
+            f"{client.clustering_coefficient:.3f}",
+            sparkline(client.degrees),
+        )
+    screen.print(sizes)
+    screen.print(shape)
+    screen.print(
+        f"mean pairwise overlap: {statistics.mean_entity_overlap:,.0f} entities, "
+        f"{statistics.mean_relation_overlap:,.0f} relations"
+    )
+    owners = ", ".join(f"{count:,} have {number}" for number, count in statistics.owners.items())
+    screen.print(
+        f"owners of the {statistics.entities:,} entities: {owners}; relations in all: {statistics.relations:,}"
+    )
+    for warning in statistics.warnings:
+        screen.print(f"[yellow]warning[/]: {rich_escape(warning)}")
+
+
+def degree_quantile(degrees: dict[int, int], share: float) -> int:
+    """The smallest degree that at least this share of the entities do not exceed."""
+    left = share * sum(degrees.values())
+    for degree, count in sorted(degrees.items()):
+        left -= count
+        if left <= 0:
+            return degree
+    return max(degrees)
+
+
+def sparkline(degrees: dict[int, int]) -> str:
+    """A bar for each doubling of the degree; the highest bar is the most common class."""
+    classes = [0] * max(degree.bit_length() for degree in degrees)
+    for degree, count in degrees.items():
+        classes[degree.bit_length() - 1] += count
+    return "".join(" " if not count else "▁▂▃▄▅▆▇█"[(8 * count - 1) // max(classes)] for count in classes)
+
+
+def rich_escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on a terminal, nothing elsewhere."""
+    if not progress.is_terminal:
+        yield
+        return
+    with progress.status(f"{rich_escape(what)} ..."):
+        yield
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; every refusal is one line on stderr and an exit code, never a traceback."""
+    try:
+        code: Any = app(args=arguments, prog_name="fedlu", standalone_mode=False)
+        sys.stdout.flush()
+    except FedluError as refusal:
+        fail(str(refusal), refusal.exit_code)
+    except typer.TyperException as usage:  # a wrong option or argument
+        context = getattr(usage, "ctx", None)
+        command = "fedlu" if context is None else context.command_path
+        message = " ".join(getattr(usage, "format_message", usage.__str__)().split()).rstrip(".")
+        fail(f"{message}; see `{command} --help`", InputError.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        fail("interrupted", 130)
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as trouble:
+        fail(f"{trouble.filename or 'system'}: {trouble.strerror or trouble}", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(message: str, code: int) -> None:
+    sys.stderr.write(f"fedlu: {message}\n")
+    sys.exit(code)

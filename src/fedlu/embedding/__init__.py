@@ -1,0 +1,1 @@
+"""Scores, and what is done with them. Imports nothing of a federation."""

@@ -1,0 +1,194 @@
+"""A federation: clients that each hold a private graph. On disk, a folder with one sub-folder per client:
+
+    hospitals/
+      north/   train.txt  valid.txt  test.txt  [forget.txt]
+      south/   train.txt  valid.txt  test.txt
+
+One triple a line, three columns; .txt, .tsv or .csv, plain or .gz. Every client has ids of its own: what it knows of
+the others is only which entities they share, and that is `Federation`'s to say.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedlu.errors import InputError
+from fedlu.graph.sources import SEPARATORS, line_of, read_file
+from fedlu.graph.triples import Ids, Triples, Vocabulary, index, sort_rows
+
+SPLITS = ("train", "valid", "test")
+PROVENANCE = "partition.json"
+"""Says how `save` came by a federation; its presence marks a folder as ours to replace."""
+
+
+@dataclass(frozen=True)
+class ClientGraph:
+    """One owner's triples, numbered by its own vocabulary; `forget` is the part of `train` it is asked to forget."""
+
+    name: str
+    vocabulary: Vocabulary
+    train: Triples
+    valid: Triples
+    test: Triples
+    forget: Triples
+    repeated: int = 0
+    """Lines that repeat another line of the same file; they are read once."""
+
+    def split(self, name: str) -> Triples:
+        return {"train": self.train, "valid": self.valid, "test": self.test, "forget": self.forget}[name]
+
+    @cached_property
+    def known(self) -> Triples:
+        """(n, 3): all splits together, the set that filters a ranking."""
+        return sort_rows(np.concatenate([self.train, self.valid, self.test]), self.vocabulary)
+
+    def shared_triples(self, first: str, second: str) -> Triples:
+        """The triples that stand in two splits; there should be none."""
+        a, b = self.split(first), self.split(second)
+        return a[np.isin(self.vocabulary.keys(a), self.vocabulary.keys(b))]
+
+
+@dataclass(frozen=True)
+class Federation:
+    name: str
+    clients: tuple[ClientGraph, ...]
+
+    @cached_property
+    def entities(self) -> tuple[str, ...]:
+        """Every client's entities together, sorted: the rows of the global table."""
+        return tuple(sorted({label for client in self.clients for label in client.vocabulary.entities}))
+
+    @cached_property
+    def relations(self) -> tuple[str, ...]:
+        return tuple(sorted({label for client in self.clients for label in client.vocabulary.relations}))
+
+    @cached_property
+    def rows(self) -> tuple[Ids, ...]:
+        """For each client (its entities,): the global row of each of its entities, in increasing order."""
+        numbers = {label: number for number, label in enumerate(self.entities)}
+        return tuple(
+            np.array([numbers[label] for label in client.vocabulary.entities], dtype=np.int32)
+            for client in self.clients
+        )
+
+
+def load(folder: str | Path, *, allow_leaks: bool = False) -> Federation:
+    """Read a federation. A triple in both train and test is refused, unless `allow_leaks` (to describe the fault)."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError("no such folder", where=folder, remedy="make one with `fedlu partition`")
+    parts = sorted(part for part in folder.iterdir() if part.is_dir() and not part.name.startswith("."))
+    if not parts:
+        remedy = "expected one sub-folder per client with train, valid and test files"
+        raise InputError("no clients", where=folder, remedy=remedy)
+    clients = tuple(_load_client(part) for part in parts)
+    if not allow_leaks:
+        refuse_leaks(folder, clients)
+    return Federation(name=folder.resolve().name, clients=clients)
+
+
+def refuse_leaks(folder: Path, clients: tuple[ClientGraph, ...]) -> None:
+    """A test triple that was trained on makes every result look better than it is."""
+    for client in clients:
+        leaked = client.shared_triples("test", "train")
+        if not len(leaked):
+            continue
+        train, test = (_split_file(folder / client.name, split) for split in ("train", "test"))
+        assert train  # they were read
+        assert test
+        triple = client.vocabulary.labels(leaked[:1])[0]
+        others = f" (and {len(leaked) - 1} more)" if len(leaked) > 1 else ""
+        what = f"the triple is in {train.name}:{line_of(train, triple)} too{others}"
+        raise InputError(what, where=test, line=line_of(test, triple), remedy="remove it from one of the two")
+
+
+def _load_client(folder: Path) -> ClientGraph:
+    files = {split: _split_file(folder, split) for split in (*SPLITS, "forget")}
+    frames = {split: read_file(path).frame for split, path in files.items() if path is not None}
+    vocabulary, numbered = index(list(frames.values()))
+    splits = dict(zip(frames, numbered, strict=True))
+    client = ClientGraph(
+        name=folder.name,
+        vocabulary=vocabulary,
+        forget=splits.pop("forget", np.empty((0, 3), dtype=np.int32)),
+        repeated=sum(len(frame) for frame in frames.values()) - sum(map(len, numbered)),
+        **splits,
+    )
+    strangers = ~np.isin(vocabulary.keys(client.forget), vocabulary.keys(client.train))
+    if strangers.any():
+        path = files["forget"]
+        assert path is not None
+        line = line_of(path, vocabulary.labels(client.forget[strangers][:1])[0])
+        raise InputError("the triple is not in train", where=path, line=line, remedy="only trained triples can go")
+    return client
+
+
+def _split_file(folder: Path, split: str) -> Path | None:
+    found = [folder / f"{split}{suffix}{packed}" for suffix in SEPARATORS for packed in ("", ".gz")]
+    found = [path for path in found if path.is_file()]
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        raise InputError(f"{split} is there twice, as {names}", where=folder, remedy="keep one of them")
+    if found:
+        return found[0]
+    if split == "forget":
+        return None
+    raise InputError(f"no {split} split", where=folder, remedy=f"expected {split}.txt, .tsv or .csv, plain or .gz")
+
+
+def save(federation: Federation, folder: str | Path, provenance: dict[str, object], *, replace: bool = False) -> None:
+    """Write a federation, whole or not at all; an existing folder is replaced only if `save` made it."""
+    folder = Path(folder)
+    check_target(folder, replace=replace)
+    with _whole_folder(folder) as new:
+        for client in federation.clients:
+            (new / client.name).mkdir()
+            for split in (*SPLITS, "forget"):
+                triples = client.split(split)
+                if split == "forget" and not len(triples):
+                    continue
+                lines = ("\t".join(labels) + "\n" for labels in client.vocabulary.labels(triples))
+                with (new / client.name / f"{split}.txt").open("w", encoding="utf-8", newline="\n") as file:
+                    file.writelines(lines)
+        text = json.dumps(provenance, indent=2, ensure_ascii=False) + "\n"
+        (new / PROVENANCE).write_text(text, encoding="utf-8")
+
+
+def check_target(folder: Path, *, replace: bool = False) -> None:
+    """Refuse early what `save` would refuse in the end."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError("is a file", where=folder, remedy="choose another --out")
+    if any(folder.iterdir()) and not (replace and (folder / PROVENANCE).is_file()):
+        remedy = "choose another --out" + (
+            ", or --force to replace it"
+            if (folder / PROVENANCE).is_file()
+            else " (it was not made by `fedlu partition`)"
+        )
+        raise InputError("the folder is not empty", where=folder, remedy=remedy)
+
+
+@contextmanager
+def _whole_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place only once all is written."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    new, old = scratch / "new", scratch / "old"
+    try:
+        new.mkdir()  # with the usual rights, which the scratch folder does not have
+        yield new
+        if folder.exists():
+            folder.replace(old)
+        new.replace(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

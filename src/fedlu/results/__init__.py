@@ -1,0 +1,1 @@
+"""What comes out: figures, and later runs, audits and reports."""

@@ -1,0 +1,71 @@
+"""Pictures for papers and reports, drawn with matplotlib on no screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fedlu.errors import InputError
+from fedlu.graph.statistics import FederationStatistics
+
+COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
+"""Paul Tol's bright scheme: told apart by colour-blind readers too."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def degree_distributions(federations: list[FederationStatistics]) -> Figure:
+    """One panel per federation, side by side on shared axes: the share of a client's entities by degree."""
+    figure = Figure(figsize=(5.2 * len(federations), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(federations), squeeze=False, sharex=True, sharey=True)[0]
+    for panel, federation in zip(panels, federations, strict=True):
+        for number, client in enumerate(federation.clients):
+            degrees, shares = log_bins(client.degrees)
+            panel.loglog(
+                degrees,
+                shares,
+                marker=MARKERS[number % len(MARKERS)],
+                color=COLOURS[number % len(COLOURS)],
+                markersize=4,
+                linewidth=1.2,
+                label=f"{client.name}: degree {client.average_degree:.1f}, "
+                f"clustering {client.clustering_coefficient:.2f}",
+            )
+        overlap = f"mean entity overlap {federation.mean_entity_overlap:,.0f}"
+        panel.set_title(f"{federation.name} ({overlap})", fontsize=10)
+        panel.set_xlabel("degree of an entity")
+        panel.grid(alpha=0.25, which="both", linewidth=0.5)
+        panel.legend(fontsize=7, frameon=False)
+    panels[0].set_ylabel("share of the client's entities, per unit of degree")
+    return figure
+
+
+def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float], list[float]]:
+    """A heavy-tailed histogram in bins of equal ratio: their mean degree, and the density of entities there."""
+    values = np.array(sorted(degrees))
+    counts = np.array([degrees[value] for value in values.tolist()], dtype=np.float64)
+    steps = np.arange(int(np.ceil(np.log10(values.max() + 1) * per_decade)) + 1)
+    edges = np.unique(np.ceil(10 ** (steps / per_decade)))  # the last one is above every degree
+    bins = np.digitize(values, edges) - 1
+    mass = np.bincount(bins, weights=counts, minlength=len(edges) - 1)
+    centre = np.bincount(bins, weights=counts * values, minlength=len(edges) - 1)
+    some = mass > 0
+    density = mass[some] / np.diff(edges)[some] / counts.sum()
+    return (centre[some] / mass[some]).tolist(), density.tolist()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as its suffix says (png, svg, pdf)."""
+    known = FigureCanvasAgg(figure).get_supported_filetypes()
+    if path.suffix.lstrip(".").lower() not in known:
+        raise InputError(f"unknown kind of picture {path.suffix!r}", where=path, remedy="end it in .png, .svg or .pdf")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.part")
+    try:
+        figure.savefig(scratch, format=path.suffix.lstrip(".").lower(), dpi=150)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,66 @@
+"""Fixtures: small graphs made here, and the published federations where the checkout has them beside it."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "fb15k-237"
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file below the test's folder, making its folders."""
+
+    def write(name: str, text: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def hospitals(write: Write, tmp_path: Path) -> Path:
+    """Two clients that share two entities (flu, fever)."""
+    write("hospitals/north/train.txt", "ada\thas\tflu\nbob\thas\tflu\nflu\tcauses\tfever\nada\tknows\tbob\n")
+    write("hospitals/north/valid.txt", "bob\tknows\tada\n")
+    write("hospitals/north/test.txt", "ada\thas\tfever\n")
+    write("hospitals/north/forget.txt", "bob\thas\tflu\n")
+    write("hospitals/south/train.tsv", "aspirin\ttreats\tfever\nflu\tcauses\tfever\naspirin\ttreats\tflu\n")
+    write("hospitals/south/valid.tsv", "flu\tcauses\taspirin\n")
+    write("hospitals/south/test.tsv", "fever\tcauses\tflu\n")
+    return tmp_path / "hospitals"
+
+
+@pytest.fixture(scope="session")
+def fb15k237() -> Path:
+    path = SHARED / "all.txt.gz"
+    if not path.is_file():
+        pytest.skip("the published FB15k-237 is not beside this checkout")
+    return path
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the paper's federations C3 and R3."""
+    folder = tmp_path_factory.mktemp("published")
+    for name in ("C3", "R3"):
+        archive = SHARED / f"{name}.tar.gz"
+        if not archive.is_file():
+            pytest.skip("the published splits of FB15k-237 are not beside this checkout")
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(7)
