@@ -88,7 +88,7 @@ class Ranks:
     """Candidates other than the answer itself and the known answers."""
 
     def values(self, ties: str = "realistic") -> NDArray[np.float64]:
-        """(triples, 2): ranks from 1. Realistic is the mean over all orders of the ties: a collapsed model ranks midway."""
+        """(triples, 2): ranks from 1. Realistic is the mean over all orders of ties: a collapsed model ranks midway."""
         if ties not in TIES:
             raise InputError(f"no tie policy {ties!r}", remedy=f"choose one of {', '.join(TIES)}")
         share = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}[ties]

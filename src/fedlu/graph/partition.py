@@ -150,7 +150,7 @@ def hold_out_order(triples: Triples, wanted: int, random: np.random.Generator) -
 
 
 def _dispensable_first(triples: Triples, anchors: NDArray[np.intp], wanted: int) -> NDArray[np.intp]:
-    """Anchors, reordered so that the first `wanted` take few entities and relations out of train: greedy, not optimal."""
+    """Anchors, reordered so that the first `wanted` take few entities and relations out of train (greedy)."""
     entity_left = np.bincount(triples[anchors][:, [0, 2]].ravel(), minlength=int(triples[:, [0, 2]].max()) + 1)
     relation_left = np.bincount(triples[anchors, 1], minlength=int(triples[:, 1].max()) + 1)
     chosen: dict[int, None] = {}  # an ordered set
