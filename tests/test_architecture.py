@@ -19,6 +19,8 @@ HOMES = {  # outside packages that only some modules may know
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {"embedding.kernels"},
+    "safetensors": {"results.runs"},
+    "torch": {"embedding.scorers", "embedding.losses"},
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -120,10 +121,44 @@ def test_labels_are_not_markup(hospitals: Path, write: Write, capsys: pytest.Cap
     assert "[/bold]z" in out
 
 
+def test_brackets_in_a_path_are_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("x[/y]", "x[red]y"):
+        code, out, _ = run("partition", "nations", "--out", tmp_path / name, capsys=capsys)
+        assert code == 0
+        assert f"next: fedlu describe {tmp_path / name}" in out
+
+
+def test_a_terminal_without_the_letters_is_no_failure(hospitals: Path) -> None:
+    found = command("describe", str(hospitals), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "north" in found.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_partition_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    graph = tmp_path / "g.tsv"
+    graph.write_text("".join(f"e{i % 4999}\tr{i % 97}\te{i * 7 % 5003}\n" for i in range(400_000)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedlu", "partition", str(graph), "--by", "random", "--out", str(tmp_path / "out")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".out-*")):  # it has begun to write
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["g.tsv"]
+
+
 def test_an_existing_folder_is_kept(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run("partition", "nations", "--out", hospitals, "--force", capsys=capsys)
     assert code == 2
-    assert "not made by `fedlu partition`" in err
+    assert "not all made by `fedlu partition`" in err
     assert (hospitals / "north" / "train.txt").exists()
 
 

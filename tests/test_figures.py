@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,18 @@ def test_one_panel_per_federation_one_line_per_client() -> None:
         assert all(client.name in label for client, label in zip(federation.clients, labels, strict=True))
 
 
+def test_any_name_can_be_drawn_and_ten_clients_told_apart(tmp_path: Path) -> None:
+    names = ["a$\\foo$b", "_north", "北", "c\udcff", *"efghij"]
+    found = describe(partition(read("umls"), clients=10, by="random"))
+    clients = tuple(replace(client, name=name) for client, name in zip(found.clients, names, strict=True))
+    figure = figures.degree_distributions([replace(found, name="$x$", clients=clients)])
+    figures.save(figure, tmp_path / "a.png")
+    (panel,) = figure.axes
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in panel.lines}
+    assert len(looks) == 10
+    assert len(panel.get_legend().get_texts()) == 10
+
+
 @pytest.mark.parametrize("degrees", [{1: 5}, {1: 5, 2: 3, 9: 1, 10: 1, 99: 2, 100: 1, 1000: 1}, {6133: 1, 4: 8}])
 def test_bins_hold_every_entity_once(degrees: dict[int, int]) -> None:
     """Density times width, summed over the bins, is one; and the mean degree is kept."""
@@ -44,4 +57,8 @@ def test_saved_as_the_suffix_says(tmp_path: Path) -> None:
     assert imread(tmp_path / "new" / "a.png").std() > 0.01  # not an empty page
     with pytest.raises(InputError, match=r"unknown kind of picture '\.docx'"):
         figures.save(figure, tmp_path / "a.docx")
+    (tmp_path / "new" / "b.png").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        figures.save(figure, tmp_path / "new" / "b.png")
+    (tmp_path / "new" / "b.png").rmdir()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.pdf", "a.png", "a.svg", "new"]

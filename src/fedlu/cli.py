@@ -6,8 +6,10 @@ Exit codes: 0 done; 1 failed; 2 wrong input or options; 3 something outside is m
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +33,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-progress = Console(stderr=True, highlight=False)
+# No markup: names and paths may hold anything, brackets included.
+screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
+progress = Console(stderr=True, highlight=False, markup=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -113,6 +116,10 @@ def describe(
     from fedlu import graph
     from fedlu.graph.federation import refuse_leaks
 
+    if plot is not None:
+        from fedlu.results import figures
+
+        figures.check_target(plot)
     loaded = []
     for folder in federations:
         with working(f"reading {folder}"):
@@ -120,8 +127,6 @@ def describe(
     with working("counting"):
         statistics = [graph.describe(federation) for federation in loaded]
     if plot is not None:
-        from fedlu.results import figures
-
         with working("drawing"):
             figures.save(figures.degree_distributions(statistics), plot)
     if as_json:
@@ -148,9 +153,9 @@ def show_statistics(statistics: FederationStatistics) -> None:
     shape.add_column("1, 2-3, 4-7, ...", no_wrap=True)  # entities in each class of degree
     for client in statistics.clients:
         counts = (client.relations, client.entities, *client.triples.values())
-        sizes.add_row(rich_escape(client.name), *(f"{count:,}" for count in counts))
+        sizes.add_row(client.name, *(f"{count:,}" for count in counts))
         shape.add_row(
-            rich_escape(client.name),
+            client.name,
             f"{client.average_degree:.2f}",
             f"{degree_quantile(client.degrees, 0.5):,}",
             f"{max(client.degrees):,}",
@@ -168,7 +173,7 @@ def show_statistics(statistics: FederationStatistics) -> None:
         f"owners of the {statistics.entities:,} entities: {owners}; relations in all: {statistics.relations:,}"
     )
     for warning in statistics.warnings:
-        screen.print(f"[yellow]warning[/]: {rich_escape(warning)}")
+        screen.print(f"warning: {warning}", style="yellow")
 
 
 def degree_quantile(degrees: dict[int, int], share: float) -> int:
@@ -189,27 +194,27 @@ def sparkline(degrees: dict[int, int]) -> str:
     return "".join(" " if not count else "▁▂▃▄▅▆▇█"[(8 * count - 1) // max(classes)] for count in classes)
 
 
-def rich_escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A spinner on a terminal, nothing elsewhere."""
     if not progress.is_terminal:
         yield
         return
-    with progress.status(f"{rich_escape(what)} ..."):
+    with progress.status(f"{what} ..."):
         yield
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every refusal is one line on stderr and an exit code, never a traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that nothing half-written stays
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no reason to fail
     try:
         code: Any = app(args=arguments, prog_name="fedlu", standalone_mode=False)
         sys.stdout.flush()
+        if code == 130:
+            raise KeyboardInterrupt
     except FedluError as refusal:
         fail(str(refusal), refusal.exit_code)
     except typer.TyperException as usage:  # a wrong option or argument
@@ -223,10 +228,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as trouble:
-        fail(f"{trouble.filename or 'system'}: {trouble.strerror or trouble}", 1)
+        remedy = "check the path, its rights and the space left"
+        fail(f"{trouble.filename or 'system'}: {trouble.strerror or trouble}; {remedy}", InputError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def fail(message: str, code: int) -> None:
-    sys.stderr.write(f"fedlu: {message}\n")
+    sys.stderr.write(f"fedlu: {' '.join(message.splitlines())}\n")
     sys.exit(code)

@@ -195,6 +195,9 @@ def test_float_precision_is_kept(random: np.random.Generator) -> None:
     tensor = torch.from_numpy(scores).requires_grad_()
     torch_score = lambda queries: tensor[int(queries.side)][queries.anchors, queries.relations]  # noqa: E731
     assert (rank(torch_score, triples, known).values() == expected).all()
+    half = tensor.detach().to(torch.bfloat16)  # exact for whole numbers below 256
+    half_score = lambda queries: half[int(queries.side)][queries.anchors, queries.relations]  # noqa: E731
+    assert (rank(half_score, triples, known).values() == expected).all()
     near = scores + 1e-12 * np.arange(ENTITIES)  # differences that float32 would lose
     assert not rank(scorer(near), triples, known).equal.any()
 
@@ -224,12 +227,22 @@ def test_wrong_calls_are_refused() -> None:
         rank(lambda queries: good(queries)[:, :8], triples, known)
     with pytest.raises(InputError, match="not among the candidates"):
         rank(good, triples, known, candidates=np.array([1, 5]))
-    with pytest.raises(InputError, match="candidates beyond"):
+    with pytest.raises(InputError, match="candidates are not ids"):
         rank(good, triples, known, candidates=np.array([1, 2, 9]))
-    with pytest.raises(InputError, match="triples name entities beyond"):
+    with pytest.raises(InputError, match="ids beyond 0 to 8"):
         rank(lambda queries: np.zeros((1, 9)), np.array([[1, 1, 9]]), known)
     with pytest.raises(InputError, match="ids beyond 0 to 8"):
         FilterIndex.of(np.array([[1, 1, 9]]), ENTITIES, RELATIONS)
+    with pytest.raises(InputError, match="ids beyond 0 to 2"):
+        rank(good, np.array([[1, 5, 2]]), known)
+    with pytest.raises(InputError, match="batch_size = -1"):
+        rank(good, triples, known, batch_size=-1)
+    with pytest.raises(InputError, match="give integer ids"):
+        rank(good, triples.astype(float), known)
+    with pytest.raises(InputError, match=r"not an \(n, 3\) array"):
+        FilterIndex.of(triples[:, :2], ENTITIES, RELATIONS)
+    with pytest.raises(InputError, match="candidates are not ids"):
+        rank(good, triples, known, candidates=np.array([1.0, 2.0]))
     with pytest.raises(InputError, match="no tie policy 'kind'"):
         rank(good, triples, known).values("kind")
 

@@ -106,7 +106,7 @@ def test_only_a_folder_of_our_own_is_replaced(hospitals: Path, tmp_path: Path) -
     other.mkdir()
     check_target(other)  # empty: free to use
     (other / "thesis.doc").write_text("precious")
-    with pytest.raises(InputError, match="not made by `fedlu partition`"):
+    with pytest.raises(InputError, match="not all made by `fedlu partition`"):
         save(federation, other, {}, replace=True)
     with pytest.raises(InputError, match="is a file"):
         check_target(other / "thesis.doc")
@@ -129,6 +129,45 @@ def test_a_failed_save_leaves_nothing_behind(
         save(federation, out, {}, replace=True)
     assert tree(tmp_path) == before
     assert out.exists() == existing
+
+
+def test_an_interrupt_between_the_two_renames_keeps_the_old(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, out = load(hospitals), tmp_path / "out"
+    save(federation, out, {"seed": 1})
+    before, rename = tree(out), Path.replace
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(federation, out, {"seed": 2}, replace=True)
+    assert tree(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hospitals", "out"]
+
+
+@pytest.mark.parametrize("name", ["notes.md", "run1/config.json", "north/notes.md"])
+def test_a_folder_with_anything_else_in_it_is_not_replaced(
+    hospitals: Path, write: Write, tmp_path: Path, name: str
+) -> None:
+    save(load(hospitals), tmp_path / "out", {})
+    write(f"out/{name}", "precious")
+    with pytest.raises(InputError, match="not all made by"):
+        save(load(hospitals), tmp_path / "out", {}, replace=True)
+    assert (tmp_path / "out" / name).read_text() == "precious"
+
+
+def test_places_that_cannot_be_written_are_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    monkeypatch.chdir(tmp_path)
+    for place in (tmp_path, Path(), tmp_path / "file" / "below", tmp_path / "link"):
+        with pytest.raises(InputError):
+            check_target(place)
 
 
 @pytest.mark.slow

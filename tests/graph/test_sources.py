@@ -64,6 +64,10 @@ def test_words_that_look_like_missing_values_are_labels(write: Write) -> None:
         ("a.csv", 'a,b,c\n"x\ny",b,c,d\n', "a.csv:2: 4 columns"),
         ("a.tsv", "a\tb\tc\na\t\tc\n", "a.tsv:2: the relation is empty"),
         ("a.csv", '"x\ty",b,c\n', "a.csv:1: a label holds a tab or a line break"),
+        ("a.tsv", "a\tb\tc\r\r\nd\te\tf\n", "a.tsv:1: a label holds a tab or a line break"),
+        ("a.csv", 'a,b,c\n"",b,c\n', "a.csv:2: the head is empty"),
+        ("a.tsv", "a\tb\tc\n\t\t\nd\te\tf\n", "a.tsv:2: the head is empty"),
+        ("a.csv", ",,\n", "a.csv:1: the head is empty"),
         ("a.tsv", "", "a.tsv: the file is empty"),
         ("a.tsv", "\n \n", "a.tsv: the file is empty"),
         ("a.csv", "head,relation,tail\n", "a.csv: no triples, only a header"),
@@ -162,6 +166,18 @@ def test_a_missing_file_is_not_taken_for_a_dataset(source: str) -> None:
 def test_a_folder_is_not_a_source(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         sources.read(tmp_path)
+
+
+def test_a_txt_file_has_no_header(write: Write) -> None:
+    """Federations are saved as .txt: a triple of these very words must come back."""
+    assert rows(write("g.txt", "head\trelation\ttail\n")) == [("head", "relation", "tail")]
+
+
+def test_line_of_gives_up_rather_than_fail(write: Write) -> None:
+    assert sources.line_of(write("a.tsv", "a\tb\tc\n"), ("x", "y", "z")) is None
+    long = "x" * 200_000  # more than the csv module takes by default
+    assert sources.line_of(write("a.csv", f"a,b,c\n{long},b,c\n"), (long, "b", "c")) == 2
+    assert sources.line_of(write("b.tsv", "a\tb\tc\r"), ("a", "b", "c")) == 1
 
 
 def test_line_of_counts_as_an_editor_does(write: Write) -> None:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -59,9 +59,7 @@ class FilterIndex:
     @classmethod
     def of(cls, triples: NDArray[np.integer[Any]], entities: int, relations: int) -> FilterIndex:
         """Index known triples (n, 3). Repeated triples are counted once: an answer is filtered once only."""
-        for column, number in ((0, entities), (1, relations), (2, entities)):
-            if len(triples) and not 0 <= triples[:, column].min() <= triples[:, column].max() < number:
-                raise InputError(f"known triples name ids beyond 0 to {number - 1}", remedy="use the ids of the model")
+        _check_ids(triples, entities, relations)
         sides = [_compress(triples, relations, side) for side in Side]
         questions, offsets, answers = zip(*sides, strict=True)
         return cls(entities, relations, questions, offsets, answers)
@@ -108,16 +106,42 @@ def rank(
     `known` filters: other true answers do not compete. `candidates` restricts the competition to some entities, as
     when a model of all clients is ranked within one client's; the scores still have a column for every entity.
     """
-    counts = np.empty((len(triples), 2, 3), dtype=np.int64)
+    only = rank_views(
+        lambda queries: {"only": score(queries)},
+        ("only",),
+        triples,
+        known,
+        candidates=candidates,
+        batch_size=batch_size,
+    )
+    return only["only"]
+
+
+def rank_views(
+    score: Callable[[Queries], Mapping[str, Any]],
+    views: Sequence[str],
+    triples: NDArray[np.integer[Any]],
+    known: FilterIndex,
+    *,
+    candidates: NDArray[np.integer[Any]] | None = None,
+    batch_size: int | None = None,
+) -> dict[str, Ranks]:
+    """As `rank`, for a function that gives several scores at once, by name: what they share is computed once."""
+    _check_ids(triples, known.entities, known.relations)
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size = {batch_size}", remedy="give at least 1")
+    counts = {name: np.empty((len(triples), 2, 3), dtype=np.int64) for name in views}
     competition = _Competition.of(candidates, known)
     size = batch_size or max(1, min(1024, SCORES_AT_ONCE // known.entities))
     for start in range(0, len(triples), size):
         batch = np.asarray(triples[start : start + size], dtype=np.int64)
         for side in Side:
             queries = Queries(batch[:, 2 - 2 * side], batch[:, 1], side)
-            scores = _as_array(score(queries), (len(batch), known.entities))
-            counts[start : start + size, side] = _count(scores, batch[:, 2 * side], queries, known, competition)
-    return Ranks(above=counts[:, :, 0], equal=counts[:, :, 1], competitors=counts[:, :, 2])
+            given = score(queries)
+            for name, found in counts.items():
+                scores = _as_array(given[name], (len(batch), known.entities))
+                found[start : start + size, side] = _count(scores, batch[:, 2 * side], queries, known, competition)
+    return {name: Ranks(above=c[:, :, 0], equal=c[:, :, 1], competitors=c[:, :, 2]) for name, c in counts.items()}
 
 
 def summarize(ranks: Ranks, ties: str = "realistic") -> dict[str, Any]:
@@ -152,20 +176,25 @@ class _Competition:
     def of(cls, candidates: NDArray[np.integer[Any]] | None, known: FilterIndex) -> _Competition:
         if candidates is None:
             return cls(None, np.arange(known.entities, dtype=np.int32), known.answers)
-        chosen = np.unique(candidates).astype(np.int64)
-        if not len(chosen) or chosen[0] < 0 or chosen[-1] >= known.entities:
-            raise InputError(f"candidates beyond 0 to {known.entities - 1}, or none", remedy="use the ids of the model")
+        chosen = np.unique(candidates)
+        if (
+            not np.issubdtype(chosen.dtype, np.integer)
+            or not len(chosen)
+            or chosen[0] < 0
+            or chosen[-1] >= known.entities
+        ):
+            raise InputError(
+                f"candidates are not ids from 0 to {known.entities - 1}", remedy="use the ids of the model"
+            )
         position = np.full(known.entities, -1, dtype=np.int32)
         position[chosen] = np.arange(len(chosen))
-        return cls(chosen, position, tuple(position[answers] for answers in known.answers))
+        return cls(chosen.astype(np.int64), position, tuple(position[answers] for answers in known.answers))
 
 
 def _count(
     scores: NDArray[Any], answers: NDArray[np.int64], queries: Queries, known: FilterIndex, competition: _Competition
 ) -> NDArray[np.int64]:
     """(batch, 3): competitors above, equal, and in all."""
-    if answers.min() < 0 or answers.max() >= known.entities:
-        raise InputError(f"triples name entities beyond 0 to {known.entities - 1}", remedy="use the ids of the model")
     targets = competition.position[answers].astype(np.int64)
     if targets.min() < 0:
         raise InputError("a true answer is not among the candidates", remedy="rank triples of the candidates only")
@@ -179,9 +208,21 @@ def _count(
     return counts
 
 
+def _check_ids(triples: NDArray[np.integer[Any]], entities: int, relations: int) -> None:
+    """Ids out of range would silently be taken for another question's."""
+    if not isinstance(triples, np.ndarray) or triples.ndim != 2 or triples.shape[1] != 3:
+        raise InputError("triples are not an (n, 3) array", remedy="give head, relation and tail ids")
+    if not np.issubdtype(triples.dtype, np.integer):
+        raise InputError(f"triples of {triples.dtype}", remedy="give integer ids")
+    for column, number in ((0, entities), (1, relations), (2, entities)):
+        if len(triples) and not 0 <= triples[:, column].min() <= triples[:, column].max() < number:
+            raise InputError(f"triples name ids beyond 0 to {number - 1}", remedy="use the ids of the model")
+
+
 def _as_array(scores: Any, shape: tuple[int, int]) -> NDArray[Any]:
     if hasattr(scores, "detach"):  # a torch tensor, on whatever device
-        scores = scores.detach().cpu().numpy()
+        scores = scores.detach().cpu()
+        scores = (scores if scores.dtype.itemsize >= 4 else scores.float()).numpy()  # NumPy has no bfloat16
     array = np.asarray(scores)
     if array.shape != shape:
         raise ScoreError(f"scores of shape {array.shape}, expected {shape}", remedy="return (batch, entities)")

@@ -10,7 +10,9 @@ the others is only which entities they share, and that is `Federation`'s to say.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -80,6 +82,31 @@ class Federation:
             for client in self.clients
         )
 
+    def union(self) -> ClientGraph:
+        """All clients' triples as one graph, for the centralized setting; its entity ids are the global rows."""
+        vocabulary = Vocabulary(self.entities, self.relations)
+        splits = {}
+        for split in (*SPLITS, "forget"):
+            parts = []
+            for client, rows in zip(self.clients, self.rows, strict=True):
+                relations = np.array([vocabulary.relation_ids[name] for name in client.vocabulary.relations])
+                own = client.split(split)
+                parts.append(np.stack([rows[own[:, 0]], relations[own[:, 1]], rows[own[:, 2]]], axis=1))
+            splits[split] = sort_rows(np.concatenate(parts).astype(np.int32), vocabulary)
+        return ClientGraph("all", vocabulary, splits["train"], splits["valid"], splits["test"], splits["forget"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of every client's names and triples: the same data, the same fingerprint."""
+        digest = hashlib.sha256()
+        for client in self.clients:
+            for labels in ((client.name,), client.vocabulary.entities, client.vocabulary.relations):
+                digest.update(json.dumps(labels).encode())
+            for split in (*SPLITS, "forget"):
+                triples = client.split(split)
+                digest.update(f"{split} {len(triples)}".encode() + triples.astype("<i4").tobytes())
+        return digest.hexdigest()
+
 
 def load(folder: str | Path, *, allow_leaks: bool = False) -> Federation:
     """Read a federation. A triple in both train and test is refused, unless `allow_leaks` (to describe the fault)."""
@@ -107,7 +134,8 @@ def refuse_leaks(folder: Path, clients: tuple[ClientGraph, ...]) -> None:
         assert test
         triple = client.vocabulary.labels(leaked[:1])[0]
         others = f" (and {len(leaked) - 1} more)" if len(leaked) > 1 else ""
-        what = f"the triple is in {train.name}:{line_of(train, triple)} too{others}"
+        there = line_of(train, triple)
+        what = f"the triple is in {train.name}{'' if there is None else f':{there}'} too{others}"
         raise InputError(what, where=test, line=line_of(test, triple), remedy="remove it from one of the two")
 
 
@@ -159,23 +187,39 @@ def save(federation: Federation, folder: str | Path, provenance: dict[str, objec
                 lines = ("\t".join(labels) + "\n" for labels in client.vocabulary.labels(triples))
                 with (new / client.name / f"{split}.txt").open("w", encoding="utf-8", newline="\n") as file:
                     file.writelines(lines)
-        text = json.dumps(provenance, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(provenance, indent=2) + "\n"
         (new / PROVENANCE).write_text(text, encoding="utf-8")
 
 
 def check_target(folder: Path, *, replace: bool = False) -> None:
     """Refuse early what `save` would refuse in the end."""
+    whole = folder.absolute()
+    above = next(parent for parent in whole.parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError("cannot be written to", where=above, remedy="choose another --out")
+    if whole == Path.cwd() or folder.is_symlink():
+        raise InputError("is the working folder or a link", where=folder, remedy="choose a folder of its own as --out")
     if not folder.exists():
         return
     if not folder.is_dir():
         raise InputError("is a file", where=folder, remedy="choose another --out")
-    if any(folder.iterdir()) and not (replace and (folder / PROVENANCE).is_file()):
-        remedy = "choose another --out" + (
-            ", or --force to replace it"
-            if (folder / PROVENANCE).is_file()
-            else " (it was not made by `fedlu partition`)"
-        )
+    if not any(folder.iterdir()):
+        return
+    if not _is_ours(folder):
+        remedy = "choose another --out (what is in it was not all made by `fedlu partition`)"
         raise InputError("the folder is not empty", where=folder, remedy=remedy)
+    if not replace:
+        remedy = "choose another --out, or --force to replace it"
+        raise InputError("the folder is not empty", where=folder, remedy=remedy)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds a saved federation and nothing else, so that replacing it loses nobody's work."""
+    ours = {f"{split}.txt" for split in (*SPLITS, "forget")}
+    clients = [entry for entry in folder.iterdir() if entry.name != PROVENANCE]
+    return (folder / PROVENANCE).is_file() and all(
+        client.is_dir() and all(file.name in ours for file in client.iterdir()) for client in clients
+    )
 
 
 @contextmanager
@@ -191,4 +235,6 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
             folder.replace(old)
         new.replace(folder)
     finally:
+        if old.exists() and not folder.exists():  # interrupted between the two
+            old.replace(folder)
         shutil.rmtree(scratch, ignore_errors=True)

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from fedlu.errors import InputError
 from fedlu.graph.federation import ClientGraph, Federation
@@ -53,16 +53,30 @@ def cluster_relations(triples: Triples, vocabulary: Vocabulary, clients: int, se
     relations = len(vocabulary.relations)
     if clients in (1, relations):
         return np.arange(relations, dtype=np.int32) % clients
-    from sklearn.cluster import SpectralClustering  # slow to import, and only needed here
+    from sklearn.cluster import KMeans  # slow to import, and only needed here
 
-    spectral = SpectralClustering(clients, affinity="precomputed", random_state=seed)
+    chance = int(generator(seed, "k-means").integers(2**31))
+    features = spectral_features(co_occurrence(triples, vocabulary).toarray(), clients)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # islands of relations are no fault: they become clusters
-        labels = spectral.fit_predict(co_occurrence(triples, vocabulary).toarray())
+        warnings.simplefilter("ignore")  # relations that are all alike are dealt with below
+        labels = KMeans(clients, n_init=10, random_state=chance).fit_predict(features)
     labels = _fill_empty(labels.astype(np.int32), clients)
     _, first = np.unique(labels, return_index=True)
     new_number = np.argsort(np.argsort(first)).astype(np.int32)
     return new_number[labels]
+
+
+def spectral_features(affinity: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    """(relations, number): the first eigenvectors of the normalised Laplacian.
+
+    By a dense solver, which gives the same answer every time even where islands of relations make eigenvalues equal.
+    """
+    degree = affinity.sum(axis=0)
+    root = np.sqrt(np.where(degree == 0, 1.0, degree))
+    laplacian = np.eye(len(affinity)) - affinity / root[:, None] / root
+    _, vectors = linalg.eigh(laplacian, subset_by_index=[0, number - 1])
+    features: NDArray[np.float64] = vectors / root[:, None]
+    return features
 
 
 def co_occurrence(triples: Triples, vocabulary: Vocabulary) -> sparse.csr_array:

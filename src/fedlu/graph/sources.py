@@ -11,6 +11,8 @@ import gzip
 import importlib.util
 import io
 import logging
+import os
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +46,7 @@ class LabelledTriples:
 def read(source: str | Path) -> LabelledTriples:
     """Read a file, or a PyKEEN dataset by its name (its splits taken together)."""
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and str(source) not in EMBEDDED_DATASETS:
         raise InputError("is a folder", where=path, remedy="give a file of triples or the name of a dataset")
     if path.is_file():
         return read_file(path)
@@ -60,20 +62,23 @@ def read_file(path: Path) -> LabelledTriples:
     if not data.strip():
         raise InputError("the file is empty", where=path, remedy="expected one triple a line: head, relation, tail")
     if kind in SEPARATORS:
-        return LabelledTriples(_read_columns(data, path, SEPARATORS[kind]), name=path.name)
+        frame = _read_columns(data.rstrip(b"\r\n"), path, SEPARATORS[kind])
+        if kind != ".txt":  # federations are saved as .txt, and there every line is a triple
+            frame = _without_header(frame, path)
+        return LabelledTriples(frame, name=path.name)
     return _read_rdf(data, path, RDF_FORMATS[kind])
 
 
-def line_of(path: Path, triple: tuple[str, str, str]) -> int:
-    """The number of the first line of a TSV or CSV file that holds this triple; for error messages."""
+def line_of(path: Path, triple: tuple[str, str, str]) -> int | None:
+    """The number of the first line of a TSV or CSV file that holds this triple, for error messages; None if unsure."""
     for number, row in _rows(_contents(path), SEPARATORS[_kind(path)]):
         if tuple(row) == triple:
             return number
-    raise LookupError(f"{path} does not hold {triple}")
+    return None
 
 
 def _kind(path: Path) -> str:
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    suffix = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
     if suffix.lower() not in SEPARATORS | RDF_FORMATS:
         known = ", ".join([*SEPARATORS, *RDF_FORMATS])
         raise InputError(f"unknown kind of file {suffix!r}", where=path, remedy=f"known are {known}, plain or .gz")
@@ -83,7 +88,7 @@ def _kind(path: Path) -> str:
 def _contents(path: Path) -> bytes:
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        return gzip.decompress(data) if path.suffix.lower() == ".gz" else data
     except (gzip.BadGzipFile, EOFError, zlib.error) as bad:
         raise InputError(f"not a whole gzip file ({bad})", where=path, remedy="compress it again") from bad
     except OSError as bad:
@@ -106,26 +111,34 @@ def _read_columns(data: bytes, path: Path, separator: str) -> pl.DataFrame:
             schema=dict.fromkeys(COLUMNS, pl.String),
         )
     except pl.exceptions.PolarsError:
-        raise _first_fault(data, path, separator) from None
-    if any(frame.null_count().row(0)):
-        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-        if any(frame.null_count().row(0)):
-            raise _first_fault(data, path, separator)
-    if separator == "," and frame.select(pl.any_horizontal(pl.all().str.contains(r"[\t\r\n]")).any()).item():
-        raise _first_fault(data, path, separator)
-    if all(str(cell).lower() in names for cell, names in zip(frame.row(0), _HEADERS, strict=True)):
-        frame = frame.slice(1)
-    if frame.is_empty():
-        raise InputError("no triples, only a header", where=path, remedy="expected one triple a line")
+        remedy = "expected one triple a line: head, relation, tail"
+        raise _first_fault(data, path, separator) or InputError("cannot be parsed", where=path, remedy=remedy) from None
+    odd = pl.all().is_null() | (pl.all() == "")
+    if separator == "," or b"\r" in data:
+        odd |= pl.all().str.contains(r"[\t\r\n]")
+    if frame.select(pl.any_horizontal(odd).any()).item():
+        fault = _first_fault(data, path, separator)
+        if fault:
+            raise fault
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines, which are no fault
     return frame
+
+
+def _without_header(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    if not all(str(cell).lower() in names for cell, names in zip(frame.row(0), _HEADERS, strict=True)):
+        return frame
+    if len(frame) == 1:
+        raise InputError("no triples, only a header", where=path, remedy="expected one triple a line")
+    return frame.slice(1)
 
 
 def _rows(data: bytes, separator: str) -> list[tuple[int, list[str]]]:
     """Every row with the number of its first line, blank lines left out; slow, and only used to explain a fault."""
     text = data.decode("utf-8-sig")
     if separator != ",":
-        lines = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
+        lines = enumerate((line.removesuffix("\r") for line in text.split("\n")), start=1)
         return [(number, line.split(separator)) for number, line in lines if line]
+    csv.field_size_limit(len(data) + 1)
     reader, rows, number = csv.reader(io.StringIO(text, newline="")), [], 1
     for row in reader:
         if row:
@@ -134,7 +147,8 @@ def _rows(data: bytes, separator: str) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _first_fault(data: bytes, path: Path, separator: str) -> InputError:
+def _first_fault(data: bytes, path: Path, separator: str) -> InputError | None:
+    """What is wrong with the first bad line, if any is."""
     try:
         rows = _rows(data, separator)
     except UnicodeDecodeError as bad:
@@ -155,7 +169,7 @@ def _first_fault(data: bytes, path: Path, separator: str) -> InputError:
         if any(set(cell) & set("\t\r\n") for cell in row):
             what = "a label holds a tab or a line break"
             return InputError(what, where=path, line=number, remedy="replace it by a space")
-    return InputError("cannot be parsed", where=path, remedy="expected one triple a line: head, relation, tail")
+    return None
 
 
 # --- RDF ---------------------------------------------------------------------------------------------------------
@@ -216,6 +230,8 @@ def read_dataset(name: str) -> LabelledTriples:
 
 
 def _download(name: str, wanted: str) -> LabelledTriples:
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # PyKEEN's progress bars would litter a log
     from pykeen.datasets import dataset_resolver, get_dataset
 
     known = sorted(dataset_resolver.lookup_dict)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -14,10 +17,19 @@ from fedlu.graph.statistics import FederationStatistics
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """Paul Tol's bright scheme: told apart by colour-blind readers too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", ":", "-.")
+KINDS = (".png", ".svg", ".pdf")
+PLAIN_TEXT: Any = {"text.parse_math": False}
+"""A name with a dollar sign is a name, not a formula."""
 
 
 def degree_distributions(federations: list[FederationStatistics]) -> Figure:
     """One panel per federation, side by side on shared axes: the share of a client's entities by degree."""
+    with matplotlib.rc_context(PLAIN_TEXT):
+        return _degree_distributions(federations)
+
+
+def _degree_distributions(federations: list[FederationStatistics]) -> Figure:
     figure = Figure(figsize=(5.2 * len(federations), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(federations), squeeze=False, sharex=True, sharey=True)[0]
@@ -29,18 +41,25 @@ def degree_distributions(federations: list[FederationStatistics]) -> Figure:
                 shares,
                 marker=MARKERS[number % len(MARKERS)],
                 color=COLOURS[number % len(COLOURS)],
+                linestyle=LINES[number // len(COLOURS) % len(LINES)],
                 markersize=4,
                 linewidth=1.2,
-                label=f"{client.name}: degree {client.average_degree:.1f}, "
+                label=f"{_drawable(client.name)}: degree {client.average_degree:.1f}, "
                 f"clustering {client.clustering_coefficient:.2f}",
             )
         overlap = f"mean entity overlap {federation.mean_entity_overlap:,.0f}"
-        panel.set_title(f"{federation.name} ({overlap})", fontsize=10)
+        panel.set_title(f"{_drawable(federation.name)} ({overlap})", fontsize=10)
         panel.set_xlabel("degree of an entity")
         panel.grid(alpha=0.25, which="both", linewidth=0.5)
         panel.legend(fontsize=7, frameon=False)
     panels[0].set_ylabel("share of the client's entities, per unit of degree")
     return figure
+
+
+def _drawable(name: str) -> str:
+    """Matplotlib leaves out of a legend what begins with an underscore, and cannot draw half a character."""
+    name = name.encode("utf-8", "replace").decode()
+    return f" {name}" if name.startswith("_") else name
 
 
 def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float], list[float]]:
@@ -57,15 +76,23 @@ def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float],
     return (centre[some] / mass[some]).tolist(), density.tolist()
 
 
+def check_target(path: Path) -> None:
+    """Refuse early what `save` would refuse in the end."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"unknown kind of picture {path.suffix!r}", where=path, remedy=f"end it in {', '.join(KINDS)}")
+    if path.is_dir():
+        raise InputError("is a folder", where=path, remedy="choose another name for the picture")
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as its suffix says (png, svg, pdf)."""
-    known = FigureCanvasAgg(figure).get_supported_filetypes()
-    if path.suffix.lstrip(".").lower() not in known:
-        raise InputError(f"unknown kind of picture {path.suffix!r}", where=path, remedy="end it in .png, .svg or .pdf")
+    check_target(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.part")
     try:
-        figure.savefig(scratch, format=path.suffix.lstrip(".").lower(), dpi=150)
+        with matplotlib.rc_context(PLAIN_TEXT), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
+            figure.savefig(scratch, format=path.suffix.lstrip(".").lower(), dpi=150)
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
