@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedlu import __version__
-from fedlu.cli import degree_quantile, main, sparkline
+from fedlu.cli import main
+from fedlu.display import degree_quantile, sparkline
 from tests.conftest import Write
 
 

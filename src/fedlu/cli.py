@@ -11,21 +11,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import fedlu
+from fedlu.display import Board, notes, screen, show_metrics, show_statistics, working
 from fedlu.errors import FedluError, InputError
 
 if TYPE_CHECKING:
-    from fedlu.graph.statistics import FederationStatistics
+    pass
 
 app = typer.Typer(
     name="fedlu",
@@ -33,9 +30,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-# No markup: names and paths may hold anything, brackets included.
-screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
-progress = Console(stderr=True, highlight=False, markup=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -88,7 +82,7 @@ def partition(
     provenance = {"source": triples.name, "clients": clients, "by": by, "seed": seed, "forget": forget}
     graph.save(federation, target, {**provenance, "fedlu": fedlu.__version__}, replace=force)
     if triples.skipped_literals:
-        progress.print(f"{triples.skipped_literals:,} triples with literals were skipped")
+        notes.print(f"{triples.skipped_literals:,} triples with literals were skipped")
     sizes = ", ".join(f"{len(client.known):,}" for client in federation.clients)
     screen.print(f"wrote {target}: {clients} clients by {by}, {sizes} triples; next: fedlu describe {target}")
 
@@ -141,67 +135,92 @@ def describe(
         refuse_leaks(folder, federation.clients)
 
 
-def show_statistics(statistics: FederationStatistics) -> None:
-    sizes = Table(title=f"{statistics.name}: {len(statistics.clients)} clients", title_justify="left")
-    shape = Table()
-    for table in (sizes, shape):
-        table.add_column("client", overflow="fold")
-    for name in ("relations", "entities", "train", "valid", "test", "forget"):
-        sizes.add_column(name, justify="right")
-    for name in ("mean degree", "median", "largest", "clustering"):
-        shape.add_column(name, justify="right")
-    shape.add_column("1, 2-3, 4-7, ...", no_wrap=True)  # entities in each class of degree
-    for client in statistics.clients:
-        counts = (client.relations, client.entities, *client.triples.values())
-        sizes.add_row(client.name, *(f"{count:,}" for count in counts))
-        shape.add_row(
-            client.name,
-            f"{client.average_degree:.2f}",
-            f"{degree_quantile(client.degrees, 0.5):,}",
-            f"{max(client.degrees):,}",
-            f"{client.clustering_coefficient:.3f}",
-            sparkline(client.degrees),
+@app.command()
+def learn(
+    federation: Annotated[Path, typer.Argument(metavar="FEDERATION", help="A folder of clients.")],
+    out: Annotated[Path, typer.Option(help="The folder of the run.")],
+    method: Annotated[str, typer.Option(help="independent, centralized, fede, fedprox, fedec or fedlu.")] = "fedlu",
+    model: Annotated[str, typer.Option(help="TransE, TransE-L2, DistMult, ComplEx or RotatE.")] = "TransE",
+    recipe: Annotated[str, typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.")] = "fast",
+    seed: Annotated[int, typer.Option(help="Same seed and data, same embeddings.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
+    ] = False,
+) -> None:
+    """Train embeddings over a federation; no triple leaves its client.
+
+    The run folder keeps settings, an event per round, a checkpoint and the metrics. A run that was stopped, even
+    killed, goes on with --resume and ends with the same embeddings, bit for bit.
+
+    Examples:
+
+    `fedlu learn umls-r3 --out run`
+
+    `fedlu learn umls-r3 --method fede --model ComplEx --set rounds=20 --set learning_rate=0.01 --out run-fede`
+    """
+    from fedlu.config import parse_overrides
+    from fedlu.results import runs
+    from fedlu.results.tensorboard import tensorboard_watch
+
+    overrides = {**parse_overrides(settings or []), "seed": seed}
+    with Board() as board:
+        watchers = [board.show, *([tensorboard_watch(out)] if tensorboard else [])]
+        metrics = runs.learn(
+            federation,
+            method=method,
+            model=model,
+            recipe=recipe,
+            out=out,
+            resume=resume,
+            watch=lambda event, progress_: [watch(event, progress_) for watch in watchers],
+            **overrides,
         )
-    screen.print(sizes)
-    screen.print(shape)
-    screen.print(
-        f"mean pairwise overlap: {statistics.mean_entity_overlap:,.0f} entities, "
-        f"{statistics.mean_relation_overlap:,.0f} relations"
-    )
-    owners = ", ".join(f"{count:,} have {number}" for number, count in statistics.owners.items())
-    screen.print(
-        f"owners of the {statistics.entities:,} entities: {owners}; relations in all: {statistics.relations:,}"
-    )
-    for warning in statistics.warnings:
-        screen.print(f"warning: {warning}", style="yellow")
+    show_metrics(metrics["test"], f"{out}: test, after {metrics['rounds']} rounds")
 
 
-def degree_quantile(degrees: dict[int, int], share: float) -> int:
-    """The smallest degree that at least this share of the entities do not exceed."""
-    left = share * sum(degrees.values())
-    for degree, count in sorted(degrees.items()):
-        left -= count
-        if left <= 0:
-            return degree
-    return max(degrees)
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
+    split: Annotated[str, typer.Option(help="valid or test.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, by view, in fractions.")] = False,
+) -> None:
+    """Rank a split with the best tables of a run.
+
+    Example:
+
+    `fedlu evaluate run --split valid --json`
+    """
+    from fedlu.results import runs
+
+    with working("ranking"):
+        found = runs.evaluate(run, split)
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    else:
+        show_metrics(found, f"{run}: {split}")
 
 
-def sparkline(degrees: dict[int, int]) -> str:
-    """A bar for each doubling of the degree; the highest bar is the most common class."""
-    classes = [0] * max(degree.bit_length() for degree in degrees)
-    for degree, count in degrees.items():
-        classes[degree.bit_length() - 1] += count
-    return "".join(" " if not count else "▁▂▃▄▅▆▇█"[(8 * count - 1) // max(classes)] for count in classes)
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this one in full.")] = None,
+) -> None:
+    """List the recipes: settings by name, for `fedlu learn --recipe`.
 
+    Example:
 
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner on a terminal, nothing elsewhere."""
-    if not progress.is_terminal:
-        yield
+    `fedlu recipes fast`
+    """
+    from fedlu.config import RECIPES, read_recipe, recipe_text
+
+    if name is not None:
+        screen.print(recipe_text(name))
         return
-    with progress.status(f"{what} ..."):
-        yield
+    for each in RECIPES:
+        screen.print(f"{each:8} {read_recipe(each)['about']}")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -24,20 +24,24 @@ TINY = 1e-12
 """Added under a square root, so that the distance of equal rows has a gradient (zero)."""
 
 
-def _compiled(function: Function) -> Function:
+def compiled(function: Function) -> Function:
     """Numba's decorator has no types; this keeps those of the function. Comparisons with NaN stay exact."""
     return cast(Function, numba.njit(parallel=True, cache=True, nogil=True)(function))
 
 
-def _fast(function: Function) -> Function:
+def fast(function: Function) -> Function:
     """As above, where sums may be reordered so that they are vectorised."""
     return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=True)(function))
+
+
+def inline(function: Function) -> Function:
+    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
 
 
 # --- ranking -----------------------------------------------------------------------------------------------------
 
 
-@_compiled
+@compiled
 def count_competitors(
     scores: NDArray[np.floating[Any]], targets: Ids, starts: Ids, stops: Ids, known: NDArray[np.int32]
 ) -> Ids:
@@ -77,7 +81,7 @@ def count_competitors(
 # --- distances of every query to every entity --------------------------------------------------------------------
 
 
-@_fast
+@fast
 def l1_distances(queries: Floats, entities: Floats) -> Floats:
     """(batch, n): the L1 distance of queries (batch, dim) to entities (n, dim)."""
     batch, dim = queries.shape
@@ -92,7 +96,7 @@ def l1_distances(queries: Floats, entities: Floats) -> Floats:
     return distances
 
 
-@_fast
+@fast
 def l1_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Floats:
     """(batch, dim): the gradient for the queries, where slopes (batch, n) is that for the distances.
 
@@ -109,7 +113,7 @@ def l1_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Floats:
     return gradient
 
 
-@_fast
+@fast
 def modulus_distances(queries: Floats, entities: Floats) -> Floats:
     """(batch, n): the sum of the moduli of complex differences."""
     batch, half = queries.shape[0], queries.shape[1] // 2
@@ -126,7 +130,7 @@ def modulus_distances(queries: Floats, entities: Floats) -> Floats:
     return distances
 
 
-@_fast
+@fast
 def modulus_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Floats:
     """(batch, dim): the gradient for the queries, as in `l1_gradient`."""
     batch, half = queries.shape[0], queries.shape[1] // 2
@@ -144,7 +148,7 @@ def modulus_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Float
     return gradient
 
 
-@_fast
+@fast
 def complex_product(left: Floats, right: Floats, conjugate: bool) -> Floats:
     """(batch, dim): row by row, left times right, or left times the conjugate of right."""
     batch, half = left.shape[0], left.shape[1] // 2
@@ -162,11 +166,7 @@ def complex_product(left: Floats, right: Floats, conjugate: bool) -> Floats:
 # --- losses: column 0 is the positive, the others are its negatives ----------------------------------------------
 
 
-def _inline(function: Function) -> Function:
-    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
-
-
-@_inline
+@inline
 def _exp(x: Any) -> Any:
     """exp of a float32, to its precision, without a call: a loop over it is vectorised, five times as fast."""
     x = max(min(x, np.float32(80.0)), np.float32(-80.0))
@@ -183,7 +183,7 @@ def _exp(x: Any) -> Any:
     return series * scale.view(np.float32)
 
 
-@_inline
+@inline
 def _log1p(x: Any) -> Any:
     """log(1 + x) of a float32 in [0, 1], by the series of 2 artanh(x / (2 + x)), vectorised likewise."""
     z = x / (np.float32(2.0) + x)
@@ -194,7 +194,7 @@ def _log1p(x: Any) -> Any:
     return np.float32(2.0) * z * series
 
 
-@_fast
+@fast
 def probabilities(scores: Floats, masked: NDArray[np.bool_], temperature: float) -> Floats:
     """(batch, 1 + n): softmax of each row of scores / temperature; masked places get zero."""
     batch, width = scores.shape
@@ -215,7 +215,7 @@ def probabilities(scores: Floats, masked: NDArray[np.bool_], temperature: float)
     return result
 
 
-@_fast
+@fast
 def sigmoid_slopes(
     scores: Floats, masked: NDArray[np.bool_], weights: Floats, adversarial: float
 ) -> tuple[Floats, Floats]:
@@ -256,7 +256,7 @@ def sigmoid_slopes(
 # --- negatives ---------------------------------------------------------------------------------------------------
 
 
-@_compiled
+@compiled
 def mark_known(
     slots: NDArray[np.int32], starts: Ids, stops: Ids, known: NDArray[np.int32], negatives: int
 ) -> NDArray[np.bool_]:
@@ -277,7 +277,7 @@ def mark_known(
 # --- rows --------------------------------------------------------------------------------------------------------
 
 
-@_fast
+@fast
 def sum_rows(rows: Floats, order: Ids, starts: Ids) -> Floats:
     """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]]."""
     groups, dim = len(starts) - 1, rows.shape[1]
@@ -291,7 +291,7 @@ def sum_rows(rows: Floats, order: Ids, starts: Ids) -> Floats:
     return sums
 
 
-@_fast
+@fast
 def adam_step(
     table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, decay: float, step: int
 ) -> None:
@@ -310,7 +310,7 @@ def adam_step(
             row[k] = shrink * row[k] - size * m[k] / (np.sqrt(v[k]) * root + tiny)
 
 
-@_fast
+@fast
 def adagrad_step(table: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float) -> None:
     """Adagrad on some rows of a table, in place."""
     size, tiny = np.float32(rate), np.float32(1e-10)

@@ -1,0 +1,162 @@
+"""Settings of a run: frozen, typed, checked once. A recipe is a TOML file of the package; `--set key=value` overrides.
+
+A recipe's own keys hold for every run; its tables [models.NAME] and [methods.NAME] add what differs there.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields, replace
+from importlib import resources
+from typing import Any
+
+from fedlu.errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+METHODS = ("independent", "centralized", "fede", "fedprox", "fedec", "fedlu")
+RECIPES = ("fast", "paper", "strong")
+CHOICES = {
+    "method": METHODS,
+    "loss": ("contrastive", "cross_entropy"),
+    "optimizer": ("adam", "adagrad"),
+    "relations_from": ("local", "both"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run depends on, besides its data."""
+
+    # what is learned
+    method: str = "fedlu"
+    model: str = "TransE"
+    dimension: int = 256
+    margin: float = 10.0
+    """Of distance models: the score is margin - distance."""
+    initial_range: float = 0.0
+    """Rows start uniformly within this; 0 means (margin + 2) / dimension."""
+    reciprocal: bool = False
+    """Two relation rows per relation, one for each direction."""
+    # how a client learns
+    loss: str = "contrastive"
+    adversarial: float = 1.0
+    """How sharply hard negatives are preferred; 0 weighs them evenly."""
+    weighted: bool = True
+    """Weigh a triple by 1 / sqrt of how often its (head, relation) and (relation, tail) occur."""
+    negatives: int = 256
+    private_negatives: bool = False
+    """Negatives drawn for each triple, as in the paper, rather than shared by a batch."""
+    batch_size: int = 512
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    n3: float = 0.0
+    """Strength of the cubic (N3) regulariser of the rows of a batch."""
+    # how the clients learn together
+    rounds: int = 60
+    epochs: int = 1
+    """A client's epochs in a round; an epoch asks for every head and every tail once."""
+    fraction: float = 1.0
+    """The share of clients that take part in a round."""
+    keep_optimizer: bool = True
+    """Keep the optimizer's memory from round to round."""
+    # FedLU: two tables that teach each other
+    warm_rounds: int = 0
+    """Rounds with one table, as in FedE, before local and global part."""
+    teach_local: float = 2.0
+    """Weight of the distillation from global to local."""
+    teach_global: float = 2.0
+    """Weight of the distillation from local to global."""
+    teach_local_after: int = 0
+    """Rounds that must have passed since the tables parted."""
+    teach_global_after: int = 0
+    temperature: float = 1.0
+    relations_from: str = "local"
+    """Which tables' gradients move the relations."""
+    # rivals
+    proximal: float = 0.0
+    """FedProx: pull of the global row."""
+    contrast: float = 0.0
+    """FedEC: weight of the contrast between the global row and the one of the last round."""
+    contrast_temperature: float = 0.2
+    # when to look, and when to stop
+    evaluate_every: int = 5
+    patience: int = 3
+    valid_share: float = 1.0
+    """Rank this share of every client's valid triples while learning; at the end, all are ranked."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} = {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
+        for name in ("dimension", "negatives", "batch_size", "rounds", "epochs", "evaluate_every", "patience"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)}", remedy="give at least 1")
+        for name in ("learning_rate", "temperature", "contrast_temperature", "margin"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} = {getattr(self, name)}", remedy="give a number above 0")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, str | bool) and field.name != "seed" and not 0 <= value < float("inf"):
+                raise InputError(f"{field.name} = {value}", remedy="give a finite number, not below 0")
+        for name in ("fraction", "valid_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
+
+    @property
+    def start_range(self) -> float:
+        """The released code's (margin + 2) / dimension, unless said otherwise."""
+        return self.initial_range or (self.margin + 2) / self.dimension
+
+
+def recipe_text(name: str) -> str:
+    if name not in RECIPES:
+        raise InputError(f"no recipe {name!r}", remedy=f"choose one of {', '.join(RECIPES)}")
+    return resources.files("fedlu").joinpath("recipes", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    return tomllib.loads(recipe_text(name))
+
+
+def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] | None = None) -> Settings:
+    """A recipe, what it says of this model and this method, and overrides, each stronger than the one before."""
+    known = {field.name: field for field in fields(Settings)}
+    text = read_recipe(recipe)
+    tables = [text, text.get("models", {}).get(model, {}), text.get("methods", {}).get(method, {}), overrides or {}]
+    values: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            if key in ("about", "models", "methods"):
+                continue
+            if key not in known:
+                raise InputError(f"no setting {key!r}", remedy=f"known are {', '.join(known)}")
+            values[key] = _as_type(key, value, str(known[key].type))
+    return replace(Settings(), **{**values, "method": method, "model": model})
+
+
+def parse_overrides(pairs: list[str]) -> dict[str, str]:
+    """From ["margin=9", ...] to {"margin": "9", ...}."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set {pair}", remedy="write it as key=value")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _as_type(key: str, value: Any, kind: str) -> Any:
+    """The value in the type of its field; text comes from the command line, the rest from TOML or Python."""
+    try:
+        if kind == "bool":
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+        if kind == "int" and float(value) != int(float(value)):
+            raise ValueError
+        return int(float(value)) if kind == "int" else float(value) if kind == "float" else str(value)
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{key} = {value!r}", remedy=f"give a value of type {kind}") from None

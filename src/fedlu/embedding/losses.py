@@ -1,0 +1,72 @@
+"""Losses as pure functions of scores (batch, 1 + n), column 0 the positive: the slope of each score, and the value.
+
+Rows are weighted, and sums over a batch are divided by the sum of the weights, so a loss is a weighted mean over rows.
+Masked places (a negative that is true after all) count for nothing. `*_formula` restate each loss with torch for any
+device and for the tests.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedlu.embedding import kernels
+from fedlu.embedding.kernels import Floats
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+def contrastive(scores: Floats, masked: Mask, weights: Floats, adversarial: float) -> tuple[Floats, float]:
+    """The prediction loss, Eq. (localpredictloss), with uniform (0) or self-adversarial weights of the negatives."""
+    slopes, losses = kernels.sigmoid_slopes(scores, masked, weights / weights.sum(), adversarial)
+    return slopes, float(losses.sum())
+
+
+def cross_entropy(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats, float]:
+    """Sampled softmax: the positive is to win against its negatives."""
+    share = (weights / weights.sum())[:, None]
+    slopes = kernels.probabilities(scores, masked, 1.0)
+    loss = -float((share[:, 0] * np.log(np.maximum(slopes[:, 0], 1e-30))).sum())
+    slopes[:, 0] -= 1
+    slopes *= share
+    return slopes, loss
+
+
+def distillation(
+    student: Floats, teacher: Floats, masked: Mask, weights: Floats, temperature: float = 1.0
+) -> tuple[Floats, float]:
+    """KL of the student's distribution from the teacher's, Eq. (localdistillloss); the teacher is a constant."""
+    share = (weights / weights.sum())[:, None]
+    mine = kernels.probabilities(student, masked, temperature)
+    theirs = kernels.probabilities(teacher, masked, temperature)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(theirs > 0, theirs * (np.log(theirs) - np.log(np.maximum(mine, 1e-30))), 0)
+    return share * (mine - theirs) / np.float32(temperature), float((share * terms).sum())
+
+
+def contrastive_formula(
+    scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, adversarial: float
+) -> torch.Tensor:
+    negatives = scores[:, 1:]
+    hidden = masked[:, 1:]
+    shares = (adversarial * negatives.detach()).masked_fill(hidden, -torch.inf).softmax(dim=1)
+    lost = torch.nn.functional.softplus(-scores[:, 0])
+    lost = lost + (shares * torch.nn.functional.softplus(negatives)).sum(dim=1)
+    return (weights * lost).sum() / weights.sum()
+
+
+def cross_entropy_formula(scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    lost = -scores.masked_fill(masked, -torch.inf).log_softmax(dim=1)[:, 0]
+    return (weights * lost).sum() / weights.sum()
+
+
+def distillation_formula(
+    student: torch.Tensor, teacher: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, temperature: float = 1.0
+) -> torch.Tensor:
+    mine = (student / temperature).masked_fill(masked, -torch.inf).log_softmax(dim=1)
+    theirs = (teacher.detach() / temperature).masked_fill(masked, -torch.inf).softmax(dim=1)
+    terms = torch.where(masked, 0.0, theirs * (theirs.clamp_min(1e-30).log() - mine))
+    return (weights * terms.sum(dim=1)).sum() / weights.sum()

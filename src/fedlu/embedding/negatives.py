@@ -1,0 +1,91 @@
+"""Batches: which queries are asked together, and which entities are the wrong answers they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlu.embedding import kernels, private_kernels
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.ranking import FilterIndex, Queries, Side
+from fedlu.graph.triples import Triples
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries of one side with their answers, and negatives: shared by all, or picked by each for itself."""
+
+    queries: Queries
+    answers: Ids  # (batch,)
+    negatives: Ids  # (entities,): no entity twice
+    picks: NDArray[np.int32] | None  # (batch, n): which of these are a query's own; None if all are
+    masked: NDArray[np.bool_]  # (batch, 1 + n): negatives that are true answers; column 0 is the answer, never masked
+    weights: Floats  # (batch,)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Makes the batches of a client's epochs; what is random comes from the generator it is given each time."""
+
+    triples: Triples
+    known: FilterIndex
+    weights: Floats  # (triples,)
+    private: bool
+    """Whether each query draws negatives of its own, as the paper has it; slower, for no better results."""
+
+    @classmethod
+    def of(cls, triples: Triples, entities: int, relations: int, *, weighted: bool, private: bool = False) -> Sampler:
+        known = FilterIndex.of(triples, entities, relations)
+        weights = frequency_weights(triples, known) if weighted else np.ones(len(triples), dtype=np.float32)
+        return cls(triples, known, weights, private)
+
+    def epoch(self, random: np.random.Generator, batch_size: int, negatives: int) -> Iterator[Batch]:
+        """Every triple twice, once for each side, in batches of one side, in random order."""
+        batches = []
+        for side in Side:
+            order = random.permutation(len(self.triples))
+            batches += [(side, order[at : at + batch_size]) for at in range(0, len(order), batch_size)]
+        for number in random.permutation(len(batches)):
+            side, chosen = batches[number]
+            yield self.batch(chosen, side, random, negatives)
+
+    def batch(self, chosen: Ids, side: Side, random: np.random.Generator, negatives: int) -> Batch:
+        rows = self.triples[chosen].astype(np.int64)
+        queries = Queries(rows[:, 2 - 2 * side], rows[:, 1], side)
+        if self.private:
+            return self._private_batch(chosen, queries, rows[:, 2 * side], random, negatives)
+        entities = self.known.entities
+        wrong = np.sort(random.choice(entities, size=min(negatives, entities), replace=False, shuffle=False))
+        slots = np.full(entities, -1, dtype=np.int32)
+        slots[wrong] = np.arange(len(wrong))
+        starts, stops = self.known.find(queries)
+        masked = np.zeros((len(rows), 1 + len(wrong)), dtype=np.bool_)
+        masked[:, 1:] = kernels.mark_known(slots, starts, stops, self.known.answers[side], len(wrong))
+        return Batch(queries, rows[:, 2 * side], wrong, None, masked, self.weights[chosen])
+
+    def _private_batch(
+        self, chosen: Ids, queries: Queries, answers: Ids, random: np.random.Generator, negatives: int
+    ) -> Batch:
+        """Draws with replacement, so a negative may come twice, as in the paper's release."""
+        entities = self.known.entities
+        picked = random.integers(entities, size=(len(chosen), negatives), dtype=np.int32)
+        drawn = np.zeros(entities, dtype=np.bool_)
+        drawn[picked.ravel()] = True
+        position = (np.cumsum(drawn) - 1).astype(np.int32)  # of an entity among those drawn
+        starts, stops = self.known.find(queries)
+        masked = np.zeros((len(chosen), 1 + negatives), dtype=np.bool_)
+        masked[:, 1:] = private_kernels.mark_picked(picked, starts, stops, self.known.answers[queries.side])
+        return Batch(queries, answers, np.flatnonzero(drawn), position[picked], masked, self.weights[chosen])
+
+
+def frequency_weights(triples: Triples, known: FilterIndex) -> Floats:
+    """(n,): 1 / sqrt(frequency of (h, r) + frequency of (t, r^-1)), each counted from 4 on, as word2vec would."""
+    rows = triples.astype(np.int64)
+    count = np.zeros(len(rows))
+    for side in Side:
+        starts, stops = known.find(Queries(rows[:, 2 - 2 * side], rows[:, 1], side))
+        count += stops - starts + 3
+    return (1 / np.sqrt(count)).astype(np.float32)

@@ -1,0 +1,128 @@
+"""The loops for private negatives: each query is compared with entities of its own, given by their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from fedlu.embedding.kernels import TINY, Floats, Ids, compiled, fast, inline
+
+DOT, L1, L2, MODULUS = 0, 1, 2, 3
+KINDS = {"dot": DOT, "l1": L1, "l2": L2, "modulus": MODULUS}
+
+
+@inline
+def _compare(kind: Any, x: Any, y: Any) -> Any:
+    total, tiny = np.float32(0), np.float32(TINY)
+    if kind == DOT:
+        for k in range(len(x)):
+            total += x[k] * y[k]
+    elif kind == L1:
+        for k in range(len(x)):
+            total += abs(x[k] - y[k])
+    elif kind == L2:
+        for k in range(len(x)):
+            total += (x[k] - y[k]) * (x[k] - y[k])
+        total = np.sqrt(total + tiny)
+    else:
+        half = len(x) // 2
+        for k in range(half):
+            real, imaginary = x[k] - y[k], x[half + k] - y[half + k]
+            total += np.sqrt(real * real + imaginary * imaginary + tiny)
+    return total
+
+
+@inline
+def _add_gradient(kind: Any, x: Any, y: Any, slope: Any, out: Any) -> None:
+    """Add to `out` the gradient for x of slope times the comparison of x and y; that for y is the same, exchanged."""
+    tiny = np.float32(TINY)
+    if kind == DOT:
+        for k in range(len(x)):
+            out[k] += slope * y[k]
+    elif kind == L1:
+        for k in range(len(x)):
+            out[k] += slope if x[k] > y[k] else -slope
+    elif kind == L2:
+        total = np.float32(0)
+        for k in range(len(x)):
+            total += (x[k] - y[k]) * (x[k] - y[k])
+        scale = slope / np.sqrt(total + tiny)
+        for k in range(len(x)):
+            out[k] += scale * (x[k] - y[k])
+    else:
+        half = len(x) // 2
+        for k in range(half):
+            real, imaginary = x[k] - y[k], x[half + k] - y[half + k]
+            scale = slope / np.sqrt(real * real + imaginary * imaginary + tiny)
+            out[k] += scale * real
+            out[half + k] += scale * imaginary
+
+
+@fast
+def picked_comparisons(kind: int, queries: Floats, entities: Floats, picks: NDArray[np.int32]) -> Floats:
+    """(batch, n): each query compared with the entities at its own picks (batch, n)."""
+    compared = np.empty(picks.shape, dtype=np.float32)
+    for b in prange(len(queries)):
+        for n in range(picks.shape[1]):
+            compared[b, n] = _compare(kind, queries[b], entities[picks[b, n]])
+    return compared
+
+
+@fast
+def picked_query_gradient(
+    kind: int, queries: Floats, entities: Floats, picks: NDArray[np.int32], slopes: Floats
+) -> Floats:
+    gradient = np.zeros_like(queries)
+    for b in prange(len(queries)):
+        for n in range(picks.shape[1]):
+            _add_gradient(kind, queries[b], entities[picks[b, n]], slopes[b, n], gradient[b])
+    return gradient
+
+
+@fast
+def picked_entity_gradient(
+    kind: int, queries: Floats, entities: Floats, order: Ids, starts: Ids, slopes: Floats
+) -> Floats:
+    """(entities, dim): entity by entity over the places that picked it, so that no two threads write the same row."""
+    gradient, width = np.zeros_like(entities), slopes.shape[1]
+    for e in prange(len(entities)):
+        for at in range(starts[e], starts[e + 1]):
+            b, n = order[at] // width, order[at] % width
+            _add_gradient(kind, entities[e], queries[b], slopes[b, n], gradient[e])
+    return gradient
+
+
+@compiled
+def mark_picked(picked: NDArray[np.int32], starts: Ids, stops: Ids, known: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """(batch, n): which private negatives are true answers after all, by bisection of the sorted known answers."""
+    marked = np.zeros(picked.shape, dtype=np.bool_)
+    for i in prange(len(picked)):
+        for k in range(picked.shape[1]):
+            low, high = starts[i], stops[i]
+            while low < high:
+                middle = (low + high) // 2
+                if known[middle] < picked[i, k]:
+                    low = middle + 1
+                else:
+                    high = middle
+            marked[i, k] = low < stops[i] and known[low] == picked[i, k]
+    return marked
+
+
+@compiled
+def group_places(picks: NDArray[np.int32], groups: int) -> tuple[Ids, Ids]:
+    """((places,), (groups + 1,)): the places of each number of `picks`, read row by row: a counting sort."""
+    flat = picks.ravel()
+    starts = np.zeros(groups + 1, dtype=np.int64)
+    for place in range(len(flat)):
+        starts[flat[place] + 1] += 1
+    for group in range(groups):
+        starts[group + 1] += starts[group]
+    order, filled = np.empty(len(flat), dtype=np.int64), starts.copy()
+    for place in range(len(flat)):
+        order[filled[flat[place]]] = place
+        filled[flat[place]] += 1
+    return order, starts

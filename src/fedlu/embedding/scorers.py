@@ -1,0 +1,340 @@
+"""Models as a query and a comparison: an anchor and a relation make a query, which is compared with any entity.
+
+    TransE    query  a + r  (tails),  a - r  (heads)          score  margin - |query - e|
+    DistMult  query  a * r                                    score  <query, e>
+    ComplEx   query  a r  (tails),  a conj(r)  (heads)        score  Re <query, conj(e)>
+    RotatE    query  a e^{i r} (tails), a e^{-i r} (heads)    score  margin - sum of moduli of query - e
+
+So head and tail prediction differ in the query alone, and one comparison serves training, ranking and prediction. Each
+formula is written once with torch operations here, for any device, through autograd; for the CPU, `Fused` does the same
+with the loops of `kernels.py` and gradients by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedlu.embedding import kernels, private_kernels
+from fedlu.embedding.kernels import TINY, Floats
+from fedlu.embedding.ranking import Side
+from fedlu.errors import InputError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a batch is scored from. Scores are (batch, 1 + n): the answer's, then those of the negatives.
+
+    Negatives are shared by the batch; or, if there are `picks`, each query has those at its picks for its own.
+    """
+
+    anchors: Floats  # (batch, dim)
+    relations: Floats  # (batch, relation dim)
+    answers: Floats  # (batch, dim)
+    negatives: Floats  # (n, dim)
+    picks: NDArray[np.int32] | None = None  # (batch, n)
+
+
+class Scorer(Protocol):
+    """How a model computes; the tables are the caller's."""
+
+    def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
+        """Scores (batch, 1 + n), and a function from their gradient to that of the rows."""
+        ...
+
+    def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
+        """(batch, entities): scores of every entity."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How wide the rows of a model are, for a given dimension, and what its formulas are."""
+
+    entity_width: int  # times the dimension
+    relation_width: int
+    query: str
+    comparison: str
+    is_distance: bool
+
+
+MODELS = {
+    "TransE": Shape(1, 1, "translate", "l1", True),
+    "TransE-L2": Shape(1, 1, "translate", "l2", True),
+    "DistMult": Shape(1, 1, "multiply", "dot", False),
+    "ComplEx": Shape(2, 2, "complex", "dot", False),
+    "RotatE": Shape(2, 1, "rotate", "modulus", True),
+}
+
+
+def shape_of(model: str) -> Shape:
+    if model not in MODELS:
+        raise InputError(f"no model {model!r}", remedy=f"choose one of {', '.join(MODELS)}")
+    return MODELS[model]
+
+
+# --- torch: the formulas ------------------------------------------------------------------------------------------
+
+
+def _complex(rows: torch.Tensor) -> torch.Tensor:
+    real, imaginary = rows.chunk(2, dim=-1)
+    return torch.complex(real, imaginary)
+
+
+def _halves(numbers: torch.Tensor) -> torch.Tensor:
+    return torch.cat([numbers.real, numbers.imag], dim=-1)
+
+
+def _sign(side: Side) -> int:
+    return 1 if side == Side.TAIL else -1
+
+
+TORCH_QUERIES: dict[str, Callable[[torch.Tensor, torch.Tensor, Side], torch.Tensor]] = {
+    "translate": lambda a, r, side: a + _sign(side) * r,
+    "multiply": lambda a, r, side: a * r,
+    "complex": lambda a, r, side: _halves(_complex(a) * (_complex(r) if side == Side.TAIL else _complex(r).conj())),
+    "rotate": lambda a, r, side: _halves(_complex(a) * torch.polar(torch.ones_like(r), _sign(side) * r)),
+}
+TORCH_COMPARISONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "l1": lambda q, e: (q - e).abs().sum(-1),
+    "l2": lambda q, e: ((q - e).square().sum(-1) + TINY).sqrt(),
+    "dot": lambda q, e: (q * e).sum(-1),
+    "modulus": lambda q, e: (_complex(q - e).abs().square() + TINY).sqrt().sum(-1),
+}
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """The reference, on any torch device: gradients by autograd. Slow, and right by inspection."""
+
+    model: str
+    margin: float
+    device: str = "cpu"
+
+    def score(self, queries: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
+        shape = shape_of(self.model)
+        compared = TORCH_COMPARISONS[shape.comparison](queries, entities)
+        return self.margin - compared if shape.is_distance else compared
+
+    def scores(self, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
+        anchors, relations, answers, negatives = leaves
+        queries = TORCH_QUERIES[shape_of(self.model).query](anchors, relations, side)
+        positive = self.score(queries, answers).unsqueeze(1)  # (batch, 1)
+        return torch.cat([positive, self.score(queries.unsqueeze(1), negatives)], dim=1)  # (batch, 1 + n)
+
+    def private(self, rows: Rows, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
+        assert rows.picks is not None
+        chosen = leaves[3][torch.from_numpy(rows.picks).long()]  # (batch, n, dim)
+        return self.scores([*leaves[:3], chosen], side)
+
+    def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
+        arrays = (rows.anchors, rows.relations, rows.answers, rows.negatives)
+        leaves = [torch.from_numpy(each).to(self.device).requires_grad_() for each in arrays]
+        scores = self.scores(leaves, side) if rows.picks is None else self.private(rows, leaves, side)
+
+        def backward(slopes: Floats) -> Rows:
+            given = torch.from_numpy(slopes).to(scores)
+            found = torch.autograd.grad(scores, leaves, grad_outputs=given)
+            return Rows(*(each.cpu().numpy() for each in found))
+
+        return scores.detach().cpu().numpy(), backward
+
+    def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
+        a, r, e = (torch.from_numpy(each).to(self.device) for each in (anchors, relations, entities))
+        queries = TORCH_QUERIES[shape_of(self.model).query](a, r, side)
+        found = [self.score(query.unsqueeze(0), e) for query in queries]  # a row at a time: no (batch, n, dim) tensor
+        result: Floats = torch.stack(found).cpu().numpy()
+        return result
+
+
+# --- fused: the same by hand ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The models on the CPU, in float32."""
+
+    model: str
+    margin: float
+
+    def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
+        shape = shape_of(self.model)
+        make, unmake = QUERIES[shape.query]
+        queries, memory = make(rows.anchors, rows.relations, side)
+        compared, pair_gradient = _compare_negatives(queries, rows, shape.comparison)
+        scores = np.empty((len(queries), 1 + compared.shape[1]), dtype=np.float32)
+        scores[:, 1:] = compared
+        scores[:, 0] = _own_pair(queries, rows.answers, shape.comparison)
+        if shape.is_distance:
+            np.subtract(np.float32(self.margin), scores, out=scores)
+
+        def backward(slopes: Floats) -> Rows:
+            compared = -slopes if shape.is_distance else slopes  # the gradient of what was compared
+            for_queries, for_negatives = pair_gradient(np.ascontiguousarray(compared[:, 1:]))
+            own_query, own_answer = _own_pair_gradient(queries, rows.answers, compared[:, :1], shape.comparison)
+            for_queries += own_query
+            for_anchors, for_relations = unmake(for_queries, rows.anchors, memory, side)
+            return Rows(for_anchors, for_relations, own_answer, for_negatives)
+
+        return scores, backward
+
+    def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
+        shape = shape_of(self.model)
+        queries, _ = QUERIES[shape.query][0](anchors, relations, side)
+        scores = COMPARISONS[shape.comparison][0](queries, entities)
+        return np.float32(self.margin) - scores if shape.is_distance else scores
+
+
+Memory = Any
+"""What the making of a query leaves for its gradient."""
+
+
+def _translate(anchors: Floats, relations: Floats, side: Side) -> tuple[Floats, Memory]:
+    return (anchors + relations if side == Side.TAIL else anchors - relations), None
+
+
+def _untranslate(slopes: Floats, anchors: Floats, memory: Memory, side: Side) -> tuple[Floats, Floats]:
+    return slopes, slopes if side == Side.TAIL else -slopes
+
+
+def _multiply(anchors: Floats, relations: Floats, side: Side) -> tuple[Floats, Memory]:
+    return anchors * relations, relations
+
+
+def _unmultiply(slopes: Floats, anchors: Floats, relations: Memory, side: Side) -> tuple[Floats, Floats]:
+    return slopes * relations, slopes * anchors
+
+
+def _turn(anchors: Floats, relations: Floats, side: Side) -> tuple[Floats, Memory]:
+    return kernels.complex_product(anchors, relations, side == Side.HEAD), relations
+
+
+def _unturn(slopes: Floats, anchors: Floats, relations: Memory, side: Side) -> tuple[Floats, Floats]:
+    """q = a r: da = dq conj(r), dr = dq conj(a); q = a conj(r): da = dq r, dr = a conj(dq)."""
+    for_anchors = kernels.complex_product(slopes, relations, side == Side.TAIL)
+    if side == Side.TAIL:
+        return for_anchors, kernels.complex_product(slopes, anchors, True)
+    return for_anchors, kernels.complex_product(anchors, slopes, True)
+
+
+def _rotate(anchors: Floats, phases: Floats, side: Side) -> tuple[Floats, Memory]:
+    turns = np.concatenate([np.cos(phases), np.sin(phases)], axis=1)
+    return kernels.complex_product(anchors, turns, side == Side.HEAD), turns
+
+
+def _unrotate(slopes: Floats, anchors: Floats, turns: Memory, side: Side) -> tuple[Floats, Floats]:
+    for_anchors, for_turns = _unturn(slopes, anchors, turns, side)
+    half = turns.shape[1] // 2  # d e^{ip} = i e^{ip} dp
+    return for_anchors, for_turns[:, half:] * turns[:, :half] - for_turns[:, :half] * turns[:, half:]
+
+
+QUERIES: dict[str, tuple[Callable[..., tuple[Floats, Memory]], Callable[..., tuple[Floats, Floats]]]] = {
+    "translate": (_translate, _untranslate),
+    "multiply": (_multiply, _unmultiply),
+    "complex": (_turn, _unturn),
+    "rotate": (_rotate, _unrotate),
+}
+
+
+def _dot(queries: Floats, entities: Floats) -> Floats:
+    return matrix_product(queries, entities.T)
+
+
+def _dot_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    return matrix_product(slopes, entities), matrix_product(slopes.T, queries)
+
+
+def _l1_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    turned = np.ascontiguousarray(slopes.T)
+    return kernels.l1_gradient(queries, entities, slopes), kernels.l1_gradient(entities, queries, turned)
+
+
+def _l2(queries: Floats, entities: Floats) -> Floats:
+    square = (queries**2).sum(1)[:, None] + (entities**2).sum(1) - 2 * matrix_product(queries, entities.T)
+    return _root(np.maximum(square, 0))
+
+
+def _l2_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    weights = slopes / _l2(queries, entities)  # d|q - e| = (q - e) / |q - e|
+    for_queries = weights.sum(1)[:, None] * queries - matrix_product(weights, entities)
+    return for_queries, weights.sum(0)[:, None] * entities - matrix_product(weights.T, queries)
+
+
+def _modulus_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    turned = np.ascontiguousarray(slopes.T)
+    return kernels.modulus_gradient(queries, entities, slopes), kernels.modulus_gradient(entities, queries, turned)
+
+
+COMPARISONS: dict[str, tuple[Callable[..., Floats], Callable[..., tuple[Floats, Floats]]]] = {
+    "l1": (kernels.l1_distances, _l1_gradient),
+    "l2": (_l2, _l2_gradient),
+    "dot": (_dot, _dot_gradient),
+    "modulus": (kernels.modulus_distances, _modulus_gradient),
+}
+
+
+def _compare_negatives(
+    queries: Floats, rows: Rows, comparison: str
+) -> tuple[Floats, Callable[[Floats], tuple[Floats, Floats]]]:
+    """(batch, n), and a function from its gradient to those of the queries and of the negatives."""
+    if rows.picks is None:
+        pairs, gradient = COMPARISONS[comparison]
+        return pairs(queries, rows.negatives), lambda slopes: gradient(queries, rows.negatives, slopes)
+    kind, picks, entities = private_kernels.KINDS[comparison], rows.picks, rows.negatives
+
+    def back(slopes: Floats) -> tuple[Floats, Floats]:
+        order, starts = private_kernels.group_places(picks, len(entities))
+        for_queries = private_kernels.picked_query_gradient(kind, queries, entities, picks, slopes)
+        return for_queries, private_kernels.picked_entity_gradient(kind, queries, entities, order, starts, slopes)
+
+    return private_kernels.picked_comparisons(kind, queries, entities, picks), back
+
+
+def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Floats:
+    """Through torch, whose product shares its threads with ours instead of fighting them."""
+    product: Floats = torch.mm(torch.from_numpy(left), torch.from_numpy(right)).numpy()
+    return product
+
+
+def _own_pair(queries: Floats, answers: Floats, comparison: str) -> Floats:
+    """(batch,): each query compared with its own answer."""
+    if comparison == "dot":
+        own: Floats = np.einsum("bk,bk->b", queries, answers)
+        return own
+    difference = queries - answers
+    if comparison == "l1":
+        total: Floats = np.abs(difference).sum(1)
+        return total
+    if comparison == "l2":
+        return _root((difference**2).sum(1))
+    moduli: Floats = _moduli(difference).sum(1)
+    return moduli
+
+
+def _root(square: Floats) -> Floats:
+    root: Floats = np.sqrt(square + np.float32(TINY))
+    return root
+
+
+def _moduli(rows: Floats) -> Floats:
+    half = rows.shape[1] // 2
+    return _root(rows[:, :half] ** 2 + rows[:, half:] ** 2)
+
+
+def _own_pair_gradient(queries: Floats, answers: Floats, slopes: Floats, comparison: str) -> tuple[Floats, Floats]:
+    """((batch, dim), (batch, dim)): for slopes (batch, 1)."""
+    if comparison == "dot":
+        return slopes * answers, slopes * queries
+    difference = queries - answers
+    if comparison == "l1":
+        direction = np.sign(difference)
+    elif comparison == "l2":
+        direction = difference / _own_pair(queries, answers, comparison)[:, None]
+    else:
+        direction = difference / np.tile(_moduli(difference), 2)
+    return slopes * direction, -slopes * direction

@@ -1,0 +1,1 @@
+"""Clients, a server, and what they say to each other."""

@@ -1,0 +1,222 @@
+"""A client: its triples, its relations, its local table, and its avatar of the global table. Only messages leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlu.config import Settings
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.negatives import Batch, Sampler
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
+from fedlu.embedding.scorers import Fused, shape_of
+from fedlu.federated.alignment import tokens
+from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome, check_rows
+from fedlu.graph.federation import ClientGraph
+from fedlu.graph.triples import Triples
+from fedlu.learning.local_training import Learner, Pull, Teaching, contrastive_pull, proximal_pull
+from fedlu.seeds import generator
+
+VIEWS = {"independent": ("local",), "centralized": ("global",)}
+"""Which predictions a method has; the others have all three."""
+ALL_VIEWS = ("local", "global", "blend")
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Triples to rank, by split, and against what: a client has one of its own, the centralized one has everybody's."""
+
+    name: str
+    splits: dict[str, Triples]
+    known: FilterIndex
+    candidates: NDArray[np.int32] | None = None
+
+
+@dataclass
+class Snapshot:
+    """Values at a round that was the best so far."""
+
+    entities: Floats
+    relations: Floats
+
+
+class Client:
+    def __init__(self, graph: ClientGraph, settings: Settings, exams: list[Exam] | None = None):
+        self.name, self.graph, self.settings = graph.name, graph, settings
+        entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
+        shape = shape_of(settings.model)
+        self.width = shape.entity_width * settings.dimension
+        self.views = VIEWS.get(settings.method, ALL_VIEWS)
+        self.learner = learner_of(settings, relations)
+        self.sampler = Sampler.of(
+            graph.train, entities, relations, weighted=settings.weighted, private=settings.private_negatives
+        )
+        self.exams = exams if exams is not None else [own_exam(graph)]
+        random, limit = generator(settings.seed, "entities", graph.name), settings.start_range
+        self.avatar = Table(random.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
+        self.local = Table(self.avatar.values.copy())
+        turn = np.pi if shape.query == "rotate" else limit
+        height = relations * (2 if settings.reciprocal else 1)
+        start = random.uniform(-turn, turn, size=(height, shape.relation_width * settings.dimension))
+        self.relations = Table(start.astype(np.float32))
+        self.shared: Ids = np.empty(0, dtype=np.int64)
+        self.best: dict[str, Snapshot] = {}
+
+    # --- what a server may ask
+
+    def register(self, key: bytes) -> Registration:
+        return Registration(self.name, tokens(self.graph.vocabulary.entities, key))
+
+    def welcome(self, message: Welcome) -> None:
+        self.shared = message.shared
+
+    def train(self, message: Train) -> Trained:
+        """A round: take the global rows, train, give them back."""
+        self._install(message.rows)
+        if not self.settings.keep_optimizer:
+            for table in (self.local, self.avatar, self.relations):
+                table.forget_memory()
+        with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
+            losses = self._learn(message.round)
+        return Trained(self.name, message.round, self.avatar.values[self.shared], losses)
+
+    def measure(self, message: Measure) -> Measured:
+        if message.rows is not None:
+            self._install(message.rows)
+        found = {exam.name: self._take(exam, message.split, best=message.rows is None) for exam in self.exams}
+        return Measured(self.name, message.round, found)
+
+    def keep(self, message: Keep) -> None:
+        for view in message.views:
+            table = self.local if view == "local" else self.avatar
+            self.best[view] = Snapshot(table.values.copy(), self.relations.values.copy())
+
+    # --- learning
+
+    def _install(self, rows: Floats) -> None:
+        check_rows(rows, (len(self.shared), self.width), "server")
+        self.avatar.values[self.shared] = rows
+
+    def _learn(self, round_number: int) -> dict[str, float]:
+        method, settings = self.settings.method, self.settings
+        warm = settings.warm_rounds
+        if method == "independent":
+            return {"local": self._plain_epochs(round_number, self.local)}
+        if method == "fedlu" and round_number > warm:
+            if round_number == warm + 1 and warm:
+                self.local = self.avatar.copy()  # the tables part
+            return self._mutual_epochs(round_number, round_number - warm)
+        loss = self._plain_epochs(round_number, self.avatar, self._pull())
+        self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
+        return {"global": loss}
+
+    def _pull(self) -> Pull | None:
+        """What keeps a rival's rows near the global ones."""
+        settings = self.settings
+        if settings.method == "fedprox":
+            return proximal_pull(settings.proximal, self.avatar.values.copy())
+        if settings.method == "fedec":
+            current, previous = self.avatar.values.copy(), self.local.values
+            return contrastive_pull(settings.contrast, settings.contrast_temperature, current, previous)
+        return None
+
+    def _plain_epochs(self, round_number: int, table: Table, pull: Pull | None = None) -> float:
+        steps = [self.learner.plain_step(table, self.relations, batch, pull) for batch in self._batches(round_number)]
+        return float(np.mean(steps))
+
+    def _mutual_epochs(self, round_number: int, since: int) -> dict[str, float]:
+        settings = self.settings
+        teaching = Teaching(
+            local=settings.teach_local if since > settings.teach_local_after else 0.0,
+            avatar=settings.teach_global if since > settings.teach_global_after else 0.0,
+            temperature=settings.temperature,
+            relations_from_both=settings.relations_from == "both",
+        )
+        steps = [
+            self.learner.mutual_step(self.local, self.avatar, self.relations, batch, teaching)
+            for batch in self._batches(round_number)
+        ]
+        local, avatar = np.mean(steps, axis=0)
+        return {"local": float(local), "global": float(avatar)}
+
+    def _batches(self, round_number: int) -> Iterator[Batch]:
+        random = generator(self.settings.seed, "round", round_number, self.name)
+        for _ in range(self.settings.epochs):
+            yield from self.sampler.epoch(random, self.settings.batch_size, self.settings.negatives)
+
+    # --- ranking
+
+    def _take(self, exam: Exam, split: str, *, best: bool) -> dict[str, dict[str, Any]]:
+        triples = exam.splits[split]
+        ranks = rank_views(
+            lambda queries: self.scores(queries, best=best), self.views, triples, exam.known, candidates=exam.candidates
+        )
+        return {view: summarize(found) for view, found in ranks.items()}
+
+    def scores(self, queries: Queries, *, best: bool) -> dict[str, Floats]:
+        """(batch, entities) by view."""
+        found: dict[str, Floats] = {}
+        for view in self.views:
+            if view == "blend":
+                found["blend"] = found["local"] + found["global"]
+                continue
+            table = self.local if view == "local" else self.avatar
+            entities, relations = table.values, self.relations.values
+            if best:
+                entities, relations = self.best[view].entities, self.best[view].relations
+            anchors = entities[queries.anchors]
+            found[view] = self.learner.score_all(entities, relations, anchors, queries.relations, queries.side)
+        return found
+
+    # --- state
+
+    def state(self) -> tuple[dict[str, Floats], dict[str, int]]:
+        """Every array and counter that the future of this client depends on."""
+        arrays, counters = {}, {}
+        for name, table in (("local", self.local), ("avatar", self.avatar), ("relations", self.relations)):
+            arrays[f"{name}.values"] = table.values
+            counters[f"{name}.updates"] = table.updates
+            for part, memory in table.memory.items():
+                arrays[f"{name}.memory.{part}"] = memory
+        for view, snapshot in self.best.items():
+            arrays[f"best.{view}.entities"] = snapshot.entities
+            arrays[f"best.{view}.relations"] = snapshot.relations
+        return arrays, counters
+
+    def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
+        tables = {}
+        for name in ("local", "avatar", "relations"):
+            prefix = f"{name}.memory."
+            memory = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
+            tables[name] = Table(arrays[f"{name}.values"], memory, counters[f"{name}.updates"])
+        self.local, self.avatar, self.relations = tables["local"], tables["avatar"], tables["relations"]
+        self.best = {
+            view: Snapshot(arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"])
+            for view in ("local", "global")
+            if f"best.{view}.entities" in arrays
+        }
+
+
+def learner_of(settings: Settings, relations: int) -> Learner:
+    return Learner(
+        scorer=Fused(settings.model, settings.margin),
+        loss=settings.loss,
+        adversarial=settings.adversarial,
+        optimizer=settings.optimizer,
+        rate=settings.learning_rate,
+        n3=settings.n3,
+        reciprocal=settings.reciprocal,
+        complex_rows=shape_of(settings.model).entity_width == 2,
+        relations=relations,
+    )
+
+
+def own_exam(graph: ClientGraph) -> Exam:
+    entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
+    known = FilterIndex.of(graph.known, entities, relations)
+    return Exam(graph.name, {"valid": graph.valid, "test": graph.test}, known)

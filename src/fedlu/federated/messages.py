@@ -1,0 +1,84 @@
+"""All that crosses the wire. What is not here cannot leave a client: no triple, no relation, no name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.errors import FedluError
+
+
+class MessageError(FedluError):
+    """A message that is not what it has to be; it is dropped."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A client names its entities by tokens, which say nothing without the clients' key."""
+
+    client: str
+    tokens: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Which of the tokens another client has too, by their places; only those rows will travel."""
+
+    shared: Ids  # (shared,)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Server to client: the global rows of the shared entities, to start a round from."""
+
+    round: int
+    rows: Floats  # (shared, width)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Client to server: the same rows after its training."""
+
+    client: str
+    round: int
+    rows: Floats  # (shared, width)
+    losses: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Server to client: rank a split, with these global rows or, without any, with the best tables kept."""
+
+    round: int
+    split: str
+    rows: Floats | None  # (shared, width)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Client to server: metrics by evaluated graph (the client's own name, unless it stands for several) and view."""
+
+    client: str
+    round: int
+    metrics: dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Server to client: these views were never better than now; keep their tables."""
+
+    round: int
+    views: tuple[str, ...]
+
+
+def check_rows(rows: Floats, shape: tuple[int, int], who: str) -> None:
+    """Rows that arrive are hostile until checked."""
+    if rows.shape != shape or rows.dtype != np.float32:
+        raise MessageError(f"rows of {rows.shape} {rows.dtype}, expected {shape} float32", where=who)
+    if not np.isfinite(rows).all():
+        raise MessageError("rows that are not finite", where=who)

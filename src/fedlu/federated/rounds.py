@@ -1,0 +1,112 @@
+"""The one learning loop: send, train, aggregate; now and then measure, keep the best, stop when nothing improves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlu.embedding.ranking import average
+from fedlu.errors import FedluError
+from fedlu.federated.messages import Keep, Measure, Measured, Train
+from fedlu.federated.server import Server
+from fedlu.federated.transport import Transport
+
+
+class DivergedError(FedluError):
+    """A loss that is no number: the run stops, and its last good checkpoint is kept."""
+
+    exit_code = 4
+
+
+@dataclass
+class Progress:
+    """Where a run is: enough, with the states of server and clients, to go on from."""
+
+    round: int = 0
+    rounds: int = 0
+    """How many there will be at most."""
+    best: dict[str, float] = field(default_factory=dict)  # view -> valid MRR
+    best_round: dict[str, int] = field(default_factory=dict)
+    waited: int = 0
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class RoundEvent:
+    """What happened in a round, for `events.jsonl` and for the person who watches."""
+
+    round: int
+    losses: dict[str, dict[str, float]]
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    seconds: float
+    valid: dict[str, Any] | None
+    """By view, if this round was measured."""
+
+
+def learn(
+    server: Server,
+    transport: Transport,
+    progress: Progress,
+    *,
+    rounds: int,
+    fraction: float,
+    evaluate_every: int,
+    patience: int,
+) -> Iterator[RoundEvent]:
+    """Go on from `progress` to the end, a round at a time; `progress` is up to date whenever an event is given."""
+    progress.rounds = rounds
+    while not progress.finished:
+        start = time.perf_counter()
+        number = progress.round + 1
+        requests = {name: Train(number, server.rows_for(name)) for name in server.sample(number, fraction)}
+        replies = transport.train(requests)
+        for reply in replies:
+            for table, loss in reply.losses.items():
+                if not math.isfinite(loss):
+                    what = f"round {number}: the {table} loss of {reply.client} is {loss}"
+                    raise DivergedError(what, remedy="lower learning_rate; the last good checkpoint is kept")
+        server.aggregate(replies)
+        progress.round = number
+        valid = None
+        if number % evaluate_every == 0 or number == rounds:
+            valid = measure(server, transport, number, "valid")
+            _judge(transport, progress, valid)
+        progress.finished = number >= rounds or progress.waited >= patience
+        yield RoundEvent(
+            round=number,
+            losses={reply.client: reply.losses for reply in replies},
+            bytes_up={reply.client: reply.rows.nbytes for reply in replies},
+            bytes_down={name: request.rows.nbytes for name, request in requests.items()},
+            seconds=time.perf_counter() - start,
+            valid=valid,
+        )
+
+
+def measure(server: Server, transport: Transport, number: int, split: str, *, best: bool = False) -> dict[str, Any]:
+    """By view: the clients' metrics and their means."""
+    requests = {name: Measure(number, split, None if best else server.rows_for(name)) for name in sorted(server.rows)}
+    return by_view(transport.measure(requests))
+
+
+def by_view(replies: list[Measured]) -> dict[str, Any]:
+    graphs = {name: views for reply in replies for name, views in reply.metrics.items()}
+    views = next(iter(graphs.values()))
+    return {view: average({name: found[view] for name, found in graphs.items()}) for view in views}
+
+
+def _judge(transport: Transport, progress: Progress, valid: dict[str, Any]) -> None:
+    """Keep the tables of each view that was never better; count how often none was."""
+    better = []
+    for view, found in valid.items():
+        mrr = found["weighted"].get("mrr", 0.0)
+        if mrr > progress.best.get(view, -1.0):
+            progress.best[view], progress.best_round[view] = mrr, progress.round
+            better.append(view)
+    progress.waited = 0 if better else progress.waited + 1
+    kept = tuple(view for view in better if view != "blend")  # a blend has no table of its own
+    if kept:
+        transport.keep(Keep(progress.round, kept))

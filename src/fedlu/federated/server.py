@@ -1,0 +1,67 @@
+"""The server: rows of shared entities, by token, and their average. It sees no name, no relation and no triple."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.errors import InputError
+from fedlu.federated.messages import Registration, Trained, Welcome, check_rows
+from fedlu.seeds import generator
+
+
+class Server:
+    def __init__(self, width: int, start_range: float, seed: int):
+        self.width, self.start_range, self.seed = width, start_range, seed
+        self.rows: dict[str, Ids] = {}  # client -> the global rows of its shared entities
+        self.table: Floats = np.empty((0, width), dtype=np.float32)
+
+    def register(self, registrations: list[Registration]) -> dict[str, Welcome]:
+        """Find the tokens with several owners; rows with one owner stay with it, since their average is themselves."""
+        owners: dict[bytes, int] = {}
+        for registration in registrations:
+            if len(set(registration.tokens)) != len(registration.tokens):
+                remedy = "two of its labels are the same text in different Unicode forms: write them alike"
+                raise InputError("registers a token twice", where=registration.client, remedy=remedy)
+            for token in registration.tokens:
+                owners[token] = owners.get(token, 0) + 1
+        shared = sorted(token for token, number in owners.items() if number > 1)
+        number_of = {token: number for number, token in enumerate(shared)}
+        random = generator(self.seed, "server")
+        start = random.uniform(-self.start_range, self.start_range, size=(len(shared), self.width))
+        self.table = start.astype(np.float32)
+        welcomes = {}
+        for registration in registrations:
+            places = [place for place, token in enumerate(registration.tokens) if token in number_of]
+            self.rows[registration.client] = np.array(
+                [number_of[registration.tokens[p]] for p in places], dtype=np.int64
+            )
+            welcomes[registration.client] = Welcome(np.array(places, dtype=np.int64))
+        return welcomes
+
+    def sample(self, round_number: int, fraction: float) -> list[str]:
+        """The clients of a round, in the order of their names."""
+        names = sorted(self.rows)
+        number = max(1, round(fraction * len(names)))
+        if number == len(names):
+            return names
+        chosen = generator(self.seed, "sample", round_number).choice(len(names), size=number, replace=False)
+        return [names[place] for place in sorted(chosen)]
+
+    def rows_for(self, client: str) -> Floats:
+        return self.table[self.rows[client]]
+
+    def aggregate(self, replies: list[Trained]) -> None:
+        """Each row becomes the mean over the clients that sent it; a row that nobody sent keeps its value.
+
+        Sums are taken in double precision in the order of names, so the order of arrival does not matter.
+        """
+        total = np.zeros(self.table.shape, dtype=np.float64)
+        count = np.zeros(len(self.table), dtype=np.int64)
+        for reply in sorted(replies, key=lambda reply: reply.client):
+            mine = self.rows[reply.client]
+            check_rows(reply.rows, (len(mine), self.width), reply.client)
+            total[mine] += reply.rows
+            count[mine] += 1
+        sent = count > 0
+        self.table[sent] = (total[sent] / count[sent, None]).astype(np.float32)

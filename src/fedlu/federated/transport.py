@@ -1,0 +1,44 @@
+"""How messages travel. In one process they are calls; elsewhere they will be a network's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fedlu.federated.client import Client
+from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome
+
+
+class Transport(Protocol):
+    def register(self) -> list[Registration]: ...
+
+    def welcome(self, messages: dict[str, Welcome]) -> None: ...
+
+    def train(self, messages: dict[str, Train]) -> list[Trained]: ...
+
+    def measure(self, messages: dict[str, Measure]) -> list[Measured]: ...
+
+    def keep(self, message: Keep) -> None: ...
+
+
+class InProcessTransport:
+    """Clients of this process, one after the other: each uses all cores."""
+
+    def __init__(self, clients: list[Client], key: bytes):
+        self.clients, self.key = {client.name: client for client in clients}, key
+
+    def register(self) -> list[Registration]:
+        return [client.register(self.key) for client in self.clients.values()]
+
+    def welcome(self, messages: dict[str, Welcome]) -> None:
+        for name, message in messages.items():
+            self.clients[name].welcome(message)
+
+    def train(self, messages: dict[str, Train]) -> list[Trained]:
+        return [self.clients[name].train(message) for name, message in messages.items()]
+
+    def measure(self, messages: dict[str, Measure]) -> list[Measured]:
+        return [self.clients[name].measure(message) for name, message in messages.items()]
+
+    def keep(self, message: Keep) -> None:
+        for client in self.clients.values():
+            client.keep(message)

@@ -1,0 +1,183 @@
+"""One client's training: each batch is scored once per table, and the same scores serve student and teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlu.embedding import losses
+from fedlu.embedding.kernels import Floats
+from fedlu.embedding.negatives import Batch
+from fedlu.embedding.optimizers import Table, Touched, update
+from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import Rows, Scorer
+
+
+@dataclass(frozen=True)
+class Learner:
+    """How a batch becomes an update: the model, the loss and the optimizer. It holds no state."""
+
+    scorer: Scorer
+    loss: str
+    adversarial: float
+    optimizer: str
+    rate: float
+    n3: float
+    reciprocal: bool
+    complex_rows: bool
+    relations: int
+
+    def plain_step(self, table: Table, relations: Table, batch: Batch, pull: Pull | None = None) -> float:
+        """Update one table and the relations; `pull` adds a rival's regulariser to the rows."""
+        pass_ = self._forward(table, relations, batch)
+        slopes, loss = self._predict(pass_.scores, batch)
+        gradient = pass_.backward(slopes)
+        self._apply(table, batch, gradient, pull)
+        self._apply_relations(relations, batch, gradient.relations)
+        return loss
+
+    def mutual_step(
+        self, local: Table, avatar: Table, relations: Table, batch: Batch, teaching: Teaching
+    ) -> tuple[float, float]:
+        """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global."""
+        mine, theirs = self._forward(local, relations, batch), self._forward(avatar, relations, batch)
+        slopes, loss = self._predict(mine.scores, batch)
+        avatar_slopes, avatar_loss = self._predict(theirs.scores, batch)
+        if teaching.local:
+            taught, _ = losses.distillation(
+                mine.scores, theirs.scores, batch.masked, batch.weights, teaching.temperature
+            )
+            slopes += np.float32(teaching.local) * taught
+        if teaching.avatar:
+            taught, _ = losses.distillation(
+                theirs.scores, mine.scores, batch.masked, batch.weights, teaching.temperature
+            )
+            avatar_slopes += np.float32(teaching.avatar) * taught
+        gradient, avatar_gradient = mine.backward(slopes), theirs.backward(avatar_slopes)
+        self._apply(local, batch, gradient, None)
+        self._apply(avatar, batch, avatar_gradient, None)
+        both = gradient.relations + avatar_gradient.relations if teaching.relations_from_both else gradient.relations
+        self._apply_relations(relations, batch, both)
+        return loss, avatar_loss
+
+    def score_all(
+        self, entities: Floats, relations: Floats, anchors: Floats, numbers: np.ndarray, side: Side
+    ) -> Floats:
+        """(batch, entities): for ranking; anchors are rows, numbers the relations' ids."""
+        rows, side = relations[self._relation_rows(numbers, side)], self._compare_as(side)
+        return self.scorer.compare_all(anchors, rows, entities, side)
+
+    # --- inside
+
+    def _relation_rows(self, numbers: np.ndarray, side: Side) -> np.ndarray:
+        return numbers + self.relations if self.reciprocal and side == Side.HEAD else numbers
+
+    def _compare_as(self, side: Side) -> Side:
+        """With reciprocal relations, a head is the tail of the inverse."""
+        return Side.TAIL if self.reciprocal else side
+
+    def _forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
+        queries = batch.queries
+        rows = Rows(
+            anchors=table.values[queries.anchors],
+            relations=relations.values[self._relation_rows(queries.relations, queries.side)],
+            answers=table.values[batch.answers],
+            negatives=table.values[batch.negatives],
+            picks=batch.picks,
+        )
+        return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self.n3, self.complex_rows)
+
+    def _predict(self, scores: Floats, batch: Batch) -> tuple[Floats, float]:
+        if self.loss == "cross_entropy":
+            return losses.cross_entropy(scores, batch.masked, batch.weights)
+        return losses.contrastive(scores, batch.masked, batch.weights, self.adversarial)
+
+    def _apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
+        touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
+        summed = touched.sum(np.concatenate([gradient.anchors, gradient.answers, gradient.negatives]))
+        if pull is not None:
+            summed += pull(touched.rows, table.values[touched.rows])
+        update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)
+
+    def _apply_relations(self, relations: Table, batch: Batch, gradient: Floats) -> None:
+        touched = Touched.by(self._relation_rows(batch.queries.relations, batch.queries.side))
+        update(relations, touched, touched.sum(gradient), optimizer=self.optimizer, rate=self.rate)
+
+
+Pull = Callable[[np.ndarray, Floats], Floats]
+"""From the ids and values of some rows to an addition to their gradient."""
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """How strongly each table is taught by the other in a step."""
+
+    local: float
+    avatar: float
+    temperature: float
+    relations_from_both: bool
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass that can go back; the cubic regulariser is added on the way."""
+
+    rows: Rows
+    scores: Floats
+    _backward: Callable[[Floats], Rows]
+    n3: float
+    complex_rows: bool
+
+    def backward(self, slopes: Floats) -> Rows:
+        found = self._backward(slopes)
+        if not self.n3:
+            return found
+        share = self.n3 / len(self.rows.anchors)
+        return Rows(
+            found.anchors + cubic_gradient(self.rows.anchors, share, self.complex_rows),
+            found.relations + cubic_gradient(self.rows.relations, share, self.complex_rows),
+            found.answers + cubic_gradient(self.rows.answers, share, self.complex_rows),
+            found.negatives,
+        )
+
+
+def cubic_gradient(rows: Floats, strength: float, complex_rows: bool) -> Floats:
+    """The gradient of strength * sum |x|^3 (Lacroix et al. 2018), with the modulus of complex numbers."""
+    if complex_rows:
+        half = rows.shape[1] // 2
+        modulus = np.sqrt(rows[:, :half] ** 2 + rows[:, half:] ** 2)
+        modulus = np.concatenate([modulus, modulus], axis=1)
+    else:
+        modulus = np.abs(rows)
+    gradient: Floats = np.float32(3 * strength) * modulus * rows
+    return gradient
+
+
+def proximal_pull(strength: float, anchor: Floats) -> Pull:
+    """FedProx: the gradient of strength / 2 * |row - the global row of this round|^2."""
+    return lambda rows, values: np.float32(strength) * (values - anchor[rows])
+
+
+def contrastive_pull(strength: float, temperature: float, current: Floats, previous: Floats) -> Pull:
+    """FedEC: a row is to be like the global row of this round, and unlike its own of the round before.
+
+    -log(e^{a} / (e^{a} + e^{b})), where a and b are cosine similarities over the temperature; a mean over the rows.
+    """
+
+    def unit(rows: Floats) -> tuple[Floats, Floats]:
+        length = np.sqrt((rows**2).sum(1, keepdims=True) + np.float32(1e-12))
+        return rows / length, length
+
+    def pull(rows: np.ndarray, values: Floats) -> Floats:
+        mine, length = unit(values)
+        good, _ = unit(current[rows])
+        bad, _ = unit(previous[rows])
+        like, unlike = (mine * good).sum(1, keepdims=True), (mine * bad).sum(1, keepdims=True)
+        doubt = 1 / (1 + np.exp((like - unlike) / temperature))  # the probability given to the bad one
+        toward = doubt * ((bad - unlike * mine) - (good - like * mine)) / (length * temperature)
+        gradient: Floats = (strength / len(rows) * toward).astype(np.float32)
+        return gradient
+
+    return pull

@@ -1,0 +1,299 @@
+"""A run is a folder that survives: its settings, an event per round, checkpoints, and at the end its metrics.
+
+    config.json     settings, recipe, data and its fingerprint, version
+    events.jsonl    one record per round
+    state.json      where the run is, and which checkpoint says so; replaced in one step
+    checkpoints/    one folder, of the last checkpoint: server.safetensors and a file per client
+    metrics.json    when it is done
+
+A checkpoint is written whole before `state.json` names it, so a run killed at any moment goes on from the last one; and
+since every random draw is made from the seed, the round and the client, it ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import fedlu
+from fedlu.config import Settings, resolve
+from fedlu.embedding.ranking import FilterIndex
+from fedlu.embedding.scorers import shape_of
+from fedlu.errors import InputError
+from fedlu.federated import rounds
+from fedlu.federated.alignment import key_for_one_process
+from fedlu.federated.client import Client, Exam
+from fedlu.federated.rounds import Progress, RoundEvent
+from fedlu.federated.server import Server
+from fedlu.federated.transport import InProcessTransport
+from fedlu.graph import federation as federations
+from fedlu.graph.federation import Federation
+from fedlu.seeds import generator
+
+CHECKPOINT_SECONDS = 30.0
+"""At least this long between two checkpoints: a lost round is computed again, with the same result."""
+
+ALL_OF_VALID = "all of valid"
+"""The split of which `valid_share` is ranked while learning."""
+
+Watch = Callable[[RoundEvent, Progress], object]
+
+
+@dataclass
+class Party:
+    """A federation in one process, set up and ready to go on."""
+
+    server: Server
+    clients: list[Client]
+    transport: InProcessTransport
+
+
+def learn(
+    federation: Federation | str | Path,
+    *,
+    method: str = "fedlu",
+    model: str = "TransE",
+    recipe: str = "fast",
+    out: str | Path,
+    resume: bool = False,
+    watch: Watch | None = None,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
+
+    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`.
+    """
+    settings = resolve(recipe, method=method, model=model, overrides=overrides)
+    shape_of(settings.model)
+    data, folder = federation, Path(out)
+    if not isinstance(data, Federation):
+        data = federations.load(data)
+    source = str(Path(federation).resolve()) if isinstance(federation, str | Path) else None
+    refuse_too_large(data, settings)
+    config = {
+        "settings": asdict(settings),
+        "recipe": recipe,
+        "data": source,
+        "federation": data.name,
+        "fingerprint": data.fingerprint,
+        "fedlu": fedlu.__version__,
+    }
+    _open_folder(folder, config, resume=resume)
+    if (folder / "metrics.json").exists():
+        return read_metrics(folder)
+    party, progress, seconds = _go_on(folder, data, settings)
+    _run(folder, party, progress, settings, seconds, watch)
+    return _finish(folder, party, progress, config)
+
+
+def read_metrics(folder: str | Path) -> dict[str, Any]:
+    path = Path(folder) / "metrics.json"
+    if not path.is_file():
+        raise InputError("no finished run", where=folder, remedy="finish it with `fedlu learn ... --resume`")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
+    """Rank a split again, with the best tables of a finished run; by view, as in `metrics.json`."""
+    if split not in ("valid", "test"):
+        raise InputError(f"no split {split!r}", remedy="choose valid or test")
+    folder = Path(folder)
+    read_metrics(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config["data"] is None:
+        raise InputError("its data was given in memory", where=folder, remedy="evaluate it where it was learned")
+    data = federations.load(config["data"])
+    if data.fingerprint != config["fingerprint"]:
+        raise InputError("the data has changed since", where=config["data"], remedy="learn again with the new data")
+    settings = Settings(**config["settings"])
+    party, progress, _ = _go_on(folder, data, settings)
+    source = ALL_OF_VALID if split == "valid" else split
+    return rounds.measure(party.server, party.transport, progress.round, source, best=True)
+
+
+# --- setting up ---------------------------------------------------------------------------------------------------
+
+
+def gather(data: Federation, settings: Settings) -> Party:
+    """A server and the clients of a federation, registered with each other."""
+    if settings.method == "centralized":
+        clients = [Client(data.union(), settings, _exams_of_all(data, settings))]
+    else:
+        clients = [Client(graph, settings) for graph in data.clients]
+    for client in clients:
+        client.exams = [_sampled(exam, settings) for exam in client.exams]
+    server = Server(clients[0].width, settings.start_range, settings.seed)
+    transport = InProcessTransport(clients, key_for_one_process(settings.seed))
+    transport.welcome(server.register(transport.register()))
+    return Party(server, clients, transport)
+
+
+def _exams_of_all(data: Federation, settings: Settings) -> list[Exam]:
+    """Centralized: one model of all entities, ranked within each client's own, filtered by that client's triples."""
+    union = data.union().vocabulary
+    exams = []
+    for client, rows in zip(data.clients, data.rows, strict=True):
+        relations = np.array([union.relation_ids[name] for name in client.vocabulary.relations], dtype=np.int32)
+
+        def lift(triples: Any, rows: Any = rows, relations: Any = relations) -> Any:
+            return np.stack([rows[triples[:, 0]], relations[triples[:, 1]], rows[triples[:, 2]]], axis=1)
+
+        known = FilterIndex.of(lift(client.known), len(union.entities), len(union.relations))
+        exams.append(Exam(client.name, {"valid": lift(client.valid), "test": lift(client.test)}, known, rows))
+    return exams
+
+
+def _sampled(exam: Exam, settings: Settings) -> Exam:
+    """While learning, a sample of valid stands for the whole; the whole is kept beside it."""
+    valid = exam.splits["valid"]
+    splits = {**exam.splits, ALL_OF_VALID: valid}
+    number = math.ceil(settings.valid_share * len(valid))
+    chosen = generator(settings.seed, "valid", exam.name).choice(len(valid), size=number, replace=False)
+    splits["valid"] = valid[np.sort(chosen)]
+    return Exam(exam.name, splits, exam.known, exam.candidates)
+
+
+def refuse_too_large(data: Federation, settings: Settings) -> None:
+    """Estimate the memory before anything is made of it."""
+    entities = sum(len(client.vocabulary.entities) for client in data.clients)
+    if settings.method == "centralized":
+        entities = len(data.entities)
+    width = shape_of(settings.model).entity_width * settings.dimension
+    copies = 2 * (1 + 2) + 2  # two tables with the moments of Adam, and the best of each
+    needed = 4 * entities * width * copies
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > 0.9 * there:
+        what = f"{entities:,} rows of {width:,} numbers need about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
+        raise InputError(what, remedy="give a smaller dimension")
+
+
+def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
+    path = folder / "config.json"
+    if path.is_file():
+        if not resume:
+            raise InputError("holds a run", where=folder, remedy="choose another --out, or --resume to continue it")
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if old["fingerprint"] != config["fingerprint"]:
+            raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
+        changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
+        if changed:
+            values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
+            raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError("is in use, and not by a run", where=folder, remedy="choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, config)
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def _go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
+    """The party as the last checkpoint left it, or a new one."""
+    party = gather(data, settings)
+    path = folder / "state.json"
+    if not path.is_file():
+        (folder / "events.jsonl").unlink(missing_ok=True)
+        return party, Progress(), 0.0
+    state = json.loads(path.read_text(encoding="utf-8"))
+    checkpoint = folder / "checkpoints" / state["checkpoint"]
+    party.server.table = load_file(checkpoint / "server.safetensors")["table"]
+    for client in party.clients:
+        arrays = load_file(checkpoint / f"{client.name}.safetensors")
+        client.restore(arrays, state["counters"][client.name])
+    if not state["progress"]["finished"]:
+        os.truncate(folder / "events.jsonl", state["events_bytes"])
+    return party, Progress(**state["progress"]), state["seconds"]
+
+
+def _run(
+    folder: Path, party: Party, progress: Progress, settings: Settings, seconds: float, watch: Watch | None
+) -> None:
+    saved = time.monotonic()
+    loop = rounds.learn(
+        party.server,
+        party.transport,
+        progress,
+        rounds=settings.rounds,
+        fraction=settings.fraction,
+        evaluate_every=settings.evaluate_every,
+        patience=settings.patience,
+    )
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
+        for event in loop:
+            seconds += event.seconds
+            events.write(json.dumps(asdict(event)) + "\n")
+            if watch is not None:
+                watch(event, progress)
+            if progress.finished or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                events.flush()
+                os.fsync(events.fileno())
+                _save(folder, party, progress, events.tell(), seconds)
+                saved = time.monotonic()
+
+
+def _save(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
+    name = f"round-{progress.round:06}"
+    checkpoint = folder / "checkpoints" / name
+    scratch = checkpoint.with_suffix(".part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    save_file({"table": party.server.table}, scratch / "server.safetensors")
+    counters = {}
+    for client in party.clients:
+        arrays, counters[client.name] = client.state()
+        save_file(arrays, scratch / f"{client.name}.safetensors")
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    scratch.rename(checkpoint)
+    state = {"checkpoint": name, "progress": asdict(progress), "counters": counters}
+    write_json(folder / "state.json", {**state, "events_bytes": events_bytes, "seconds": seconds})
+    for old in checkpoint.parent.iterdir():
+        if old != checkpoint:
+            shutil.rmtree(old)
+
+
+def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, Any]) -> dict[str, Any]:
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    start = time.perf_counter()
+    found = {
+        split: rounds.measure(party.server, party.transport, progress.round, source, best=True)
+        for split, source in {"valid": ALL_OF_VALID, "test": "test"}.items()
+    }
+    metrics = {
+        **found,
+        "rounds": progress.round,
+        "best_round": progress.best_round,
+        "method": config["settings"]["method"],
+        "model": config["settings"]["model"],
+        "recipe": config["recipe"],
+        "seed": config["settings"]["seed"],
+        "federation": config["federation"],
+        "fingerprint": config["fingerprint"],
+        "fedlu": config["fedlu"],
+        "seconds": {"learning": state["seconds"], "final_evaluation": time.perf_counter() - start},
+    }
+    write_json(folder / "metrics.json", metrics)
+    return metrics
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a file in one step; a reader sees the old one or the new one, whole."""
+    scratch = path.with_name(f".{path.name}.part")
+    with scratch.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)

@@ -1,0 +1,27 @@
+"""The events of a run for TensorBoard, if that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedlu.errors import UnavailableError
+from fedlu.federated.rounds import Progress, RoundEvent
+
+
+def tensorboard_watch(folder: Path) -> Callable[[RoundEvent, Progress], None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UnavailableError("TensorBoard is not installed", remedy="pip install tensorboard") from None
+    writer = SummaryWriter(folder / "tensorboard")
+
+    def write(event: RoundEvent, _: Progress) -> None:
+        for client, tables in event.losses.items():
+            for table, loss in tables.items():
+                writer.add_scalar(f"loss/{table}/{client}", loss, event.round)
+        for view, found in (event.valid or {}).items():
+            writer.add_scalar(f"valid mrr/{view}", found["weighted"]["mrr"], event.round)
+        writer.flush()
+
+    return write

@@ -1,0 +1,191 @@
+"""Methods: each does what its name says, seen from the tables before and after a round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlu.config import METHODS, Settings
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import Queries, Side
+from fedlu.federated import rounds
+from fedlu.federated.rounds import DivergedError, Progress
+from fedlu.graph import Federation, partition, read
+from fedlu.learning.local_training import contrastive_pull, cubic_gradient, proximal_pull
+from fedlu.results.runs import Party, gather
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return partition(read("umls"), clients=3, by="random", seed=1)
+
+
+def play(federation: Federation, number: int, **settings: Any) -> Party:
+    values = Settings(**{"dimension": 16, "batch_size": 128, "negatives": 32, "learning_rate": 0.01, **settings})
+    party = gather(federation, values)
+    loop = rounds.learn(
+        party.server,
+        party.transport,
+        Progress(),
+        rounds=number,
+        fraction=values.fraction,
+        evaluate_every=99,
+        patience=9,
+    )
+    for _ in loop:
+        pass
+    return party
+
+
+def mrr(party: Party, view: str, split: str = "test") -> float:
+    return float(rounds.measure(party.server, party.transport, 1, split)[view]["weighted"]["mrr"])
+
+
+@pytest.mark.parametrize("model", ["TransE", "TransE-L2", "DistMult", "ComplEx", "RotatE"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_and_model_learns(federation: Federation, method: str, model: str) -> None:
+    """From about chance to well above it, in every view it has, in a few rounds."""
+    start, end = (play(federation, n, method=method, model=model, warm_rounds=2, learning_rate=0.02) for n in (1, 12))
+    for view in end.clients[0].views:
+        assert mrr(end, view) > mrr(start, view)
+        assert mrr(end, view) > 0.15  # a guesser has 0.04
+
+
+def test_independent_clients_learn_nothing_from_each_other(federation: Federation) -> None:
+    alone = Federation("alone", federation.clients[:1])
+    together, by_itself = (play(f, 2, method="independent").clients[0].local.values for f in (federation, alone))
+    assert (together == by_itself).all()
+
+
+def test_fede_starts_a_round_from_the_average(federation: Federation) -> None:
+    party = play(federation, 1, method="fede")
+    trained = {client.name: client.avatar.values[client.shared] for client in party.clients}
+    rows = {client.name: party.server.rows[client.name] for client in party.clients}
+    for number in range(len(party.server.table)):
+        sent = [trained[name][list(rows[name]).index(number)] for name in rows if number in rows[name]]
+        assert len(sent) > 1
+        np.testing.assert_allclose(party.server.table[number], np.mean(sent, axis=0), rtol=1e-5, atol=1e-7)
+
+
+def test_a_warm_fedlu_is_fede_until_the_tables_part(federation: Federation) -> None:
+    warm, fede = play(federation, 3, method="fedlu", warm_rounds=3), play(federation, 3, method="fede")
+    assert (warm.server.table == fede.server.table).all()
+    parted = play(federation, 5, method="fedlu", warm_rounds=3)
+    for client in parted.clients:
+        assert (client.local.values != client.avatar.values).any()
+
+
+def test_without_teaching_the_local_table_is_an_independent_client(federation: Federation) -> None:
+    """Relations learn from the local table only, and the avatar teaches nothing: that is independent training."""
+    free = play(federation, 2, method="fedlu", teach_local=0.0, relations_from="local")
+    alone = play(federation, 2, method="independent")
+    for mine, theirs in zip(free.clients, alone.clients, strict=True):
+        np.testing.assert_array_equal(mine.local.values, theirs.local.values)
+        np.testing.assert_array_equal(mine.relations.values, theirs.relations.values)
+
+
+def test_teaching_brings_the_tables_closer(federation: Federation) -> None:
+    """The more the tables teach each other, the more alike are their scores."""
+
+    def apart(mu: float) -> float:
+        client = play(federation, 8, method="fedlu", teach_local=mu, teach_global=mu).clients[0]
+        rows = client.graph.test.astype(np.int64)
+        scores = client.scores(Queries(rows[:, 0], rows[:, 1], Side.TAIL), best=False)
+        local, avatar = (np.exp(scores[v] - scores[v].max(1, keepdims=True)) for v in ("local", "global"))
+        return float(np.abs(local / local.sum(1, keepdims=True) - avatar / avatar.sum(1, keepdims=True)).sum())
+
+    assert apart(8.0) < 0.8 * apart(0.0)
+
+
+def test_teaching_waits_as_long_as_it_is_told(federation: Federation) -> None:
+    later = play(federation, 2, method="fedlu", teach_local=5.0, teach_local_after=2)
+    never = play(federation, 2, method="fedlu", teach_local=0.0)
+    now = play(federation, 2, method="fedlu", teach_local=5.0)
+    assert (later.clients[0].local.values == never.clients[0].local.values).all()
+    assert (now.clients[0].local.values != never.clients[0].local.values).any()
+
+
+def test_proximal_rows_stay_near_the_global_ones(federation: Federation) -> None:
+    def moved(strength: float) -> float:
+        party = play(federation, 1, method="fedprox", proximal=strength)
+        start = gather(federation, Settings(method="fedprox", dimension=16))
+        client, fresh = party.clients[0], start.clients[0]
+        fresh.avatar.values[fresh.shared] = start.server.rows_for(fresh.name)
+        return float(np.abs(client.avatar.values - fresh.avatar.values).mean())
+
+    assert moved(10.0) < 0.7 * moved(0.0)
+
+
+@pytest.mark.parametrize("kind", ["proximal", "contrastive", "cubic", "complex cubic"])
+def test_pulls_are_gradients(kind: str, random: np.random.Generator) -> None:
+    """Compared with differences of the formula, restated here in double precision."""
+    current, previous, values = random.normal(size=(3, 4, 6))
+    rows = np.arange(4)
+
+    def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+
+    formulas = {
+        "proximal": lambda x: 0.3 / 2 * ((x - current) ** 2).sum(),
+        "contrastive": lambda x: 0.3 * np.log1p(np.exp((cosine(x, previous) - cosine(x, current)) / 0.2)).mean(),
+        "cubic": lambda x: 0.3 * (np.abs(x) ** 3).sum(),
+        "complex cubic": lambda x: 0.3 * (np.abs(x[:, :3] + 1j * x[:, 3:]) ** 3).sum(),
+    }
+    single = [each.astype(np.float32) for each in (current, previous, values)]
+    found = {
+        "proximal": lambda: proximal_pull(0.3, single[0])(rows, single[2]),
+        "contrastive": lambda: contrastive_pull(0.3, 0.2, single[0], single[1])(rows, single[2]),
+        "cubic": lambda: cubic_gradient(single[2], 0.3, False),
+        "complex cubic": lambda: cubic_gradient(single[2], 0.3, True),
+    }[kind]()
+    expected = np.zeros_like(values)
+    for place in np.ndindex(*values.shape):
+        step = np.zeros_like(values)
+        step[place] = 1e-5
+        expected[place] = (formulas[kind](values + step) - formulas[kind](values - step)) / 2e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_centralized_ranks_within_each_client(federation: Federation) -> None:
+    party = play(federation, 1, method="centralized")
+    (client,) = party.clients
+    assert [exam.name for exam in client.exams] == [graph.name for graph in federation.clients]
+    found = rounds.measure(party.server, party.transport, 1, "test")
+    assert set(found) == {"global"}
+    assert set(found["global"]["clients"]) == {graph.name for graph in federation.clients}
+    # a guesser's mean rank tells how many competed: the client's entities, not all
+    client.avatar.values[:] = 0
+    small = min(federation.clients, key=lambda graph: len(graph.vocabulary.entities))
+    worst = client.measure(rounds.Measure(1, "test", party.server.rows_for("all"))).metrics[small.name]["global"]
+    assert worst["mr"] <= (len(small.vocabulary.entities) + 1) / 2
+
+
+def test_reciprocal_relations_have_two_rows(federation: Federation) -> None:
+    party = play(federation, 12, method="fede", model="DistMult", reciprocal=True, learning_rate=0.02)
+    client = party.clients[0]
+    assert len(client.relations.values) == 2 * len(client.graph.vocabulary.relations)
+    assert mrr(party, "global") > 0.25
+
+
+def test_partial_participation(federation: Federation) -> None:
+    party = play(federation, 3, method="fede", fraction=0.34)
+    trained = [client for client in party.clients if client.avatar.updates]
+    assert 1 <= len(trained) <= 3
+    assert np.isfinite(party.server.table).all()
+
+
+def test_optimizer_memory_is_kept_or_not(federation: Federation) -> None:
+    kept = play(federation, 2, method="fede").clients[0].avatar.updates
+    assert play(federation, 2, method="fede", keep_optimizer=False).clients[0].avatar.updates == kept / 2
+
+
+def test_a_diverging_run_stops_and_names_the_round(federation: Federation) -> None:
+    party = play(federation, 1, method="fede")
+    party.clients[1].relations = Table(np.full_like(party.clients[1].relations.values, np.nan))
+    loop = rounds.learn(
+        party.server, party.transport, Progress(round=6), rounds=9, fraction=1, evaluate_every=9, patience=9
+    )
+    with pytest.raises(DivergedError, match="round 7: the global loss of client-1 is nan"):
+        next(loop)

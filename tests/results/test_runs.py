@@ -1,0 +1,236 @@
+"""Runs: what a folder holds, what is refused, and that a run killed at any moment ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import fedlu
+from fedlu.errors import InputError
+from fedlu.federated.client import Client
+from fedlu.federated.messages import Train, Trained
+from fedlu.federated.rounds import DivergedError
+from fedlu.graph import load, partition, read, save
+from fedlu.results import runs
+
+QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "nations"
+    save(partition(read("nations"), clients=2, by="random", seed=1), folder, {})
+    return folder
+
+
+def embeddings(run: Path) -> dict[str, np.ndarray]:
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    return {f"{file.stem}.{name}": array for file in checkpoint.iterdir() for name, array in load_file(file).items()}
+
+
+def assert_same(first: Path, second: Path) -> None:
+    mine, theirs = embeddings(first), embeddings(second)
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def metrics_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    return found
+
+
+def test_what_a_run_leaves(data: Path, tmp_path: Path) -> None:
+    returned = fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "checkpoints",
+        "config.json",
+        "events.jsonl",
+        "metrics.json",
+        "state.json",
+    ]
+    metrics = metrics_of(tmp_path / "run")
+    assert metrics == json.loads(json.dumps(returned))
+    for split in ("valid", "test"):
+        assert set(metrics[split]) == {"local", "global", "blend"}
+        for view in metrics[split].values():
+            assert set(view) == {"weighted", "mean", "clients"}
+            assert 0 < view["weighted"]["hits@1"] <= view["weighted"]["mrr"] < 1
+            assert set(view["clients"]) == {"client-0", "client-1"}
+    assert metrics["fedlu"] == fedlu.__version__
+    assert metrics["fingerprint"] == load(data).fingerprint
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"]["rounds"] == 6
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [event["round"] for event in events] == [1, 2, 3, 4, 5, 6]
+    assert [event["valid"] is not None for event in events] == [False, True] * 3
+    shared = load_file(next((tmp_path / "run" / "checkpoints").iterdir()) / "server.safetensors")["table"]
+    assert events[0]["bytes_up"]["client-0"] == shared.nbytes  # both clients share all of the 14 nations
+    assert all(event["seconds"] > 0 and event["losses"]["client-1"] for event in events)
+
+
+def test_evaluate_gives_the_metrics_again(data: Path, tmp_path: Path) -> None:
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    for split in ("valid", "test"):
+        assert fedlu.evaluate(tmp_path / "run", split) == metrics_of(tmp_path / "run")[split]
+    with pytest.raises(InputError, match="no split 'train'"):
+        fedlu.evaluate(tmp_path / "run", "train")
+
+
+def test_the_best_round_is_kept_and_patience_ends_a_run(data: Path, tmp_path: Path) -> None:
+    """A learning rate that spoils: the best is early, the run stops after `patience` looks, the best is reported."""
+    options = {**QUICK, "rounds": 60, "method": "fede", "learning_rate": 3.0, "patience": 2, "valid_share": 1.0}
+    metrics = fedlu.learn(data, out=tmp_path / "run", **options)
+    assert metrics["rounds"] < 60
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    seen = {event["round"]: event["valid"] for event in events if event["valid"]}
+    for view in ("local", "global"):
+        best = max(seen, key=lambda number: seen[number][view]["weighted"]["mrr"])
+        assert metrics["best_round"][view] == best
+        assert metrics["valid"][view]["weighted"]["mrr"] == seen[best][view]["weighted"]["mrr"]  # all of valid is used
+    last = max(max(metrics["best_round"].values()), 0)
+    assert metrics["rounds"] == last + 2 * 2  # two looks, two rounds apart
+
+
+def test_the_seed_decides(data: Path, tmp_path: Path) -> None:
+    for name, seed in {"a": 1, "b": 1, "c": 2}.items():
+        fedlu.learn(data, out=tmp_path / name, seed=seed, **QUICK)
+    assert_same(tmp_path / "a", tmp_path / "b")
+    assert metrics_of(tmp_path / "a")["test"] == metrics_of(tmp_path / "b")["test"]
+    with pytest.raises(AssertionError):
+        assert_same(tmp_path / "a", tmp_path / "c")
+
+
+def test_refusals(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fedlu.learn(data, out=run, **QUICK)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="run: holds a run; choose another --out, or --resume"):
+        fedlu.learn(data, out=run, **QUICK)
+    with pytest.raises(InputError, match="other settings: dimension was 8"):
+        fedlu.learn(data, out=run, resume=True, **{**QUICK, "dimension": 4})
+    other = tmp_path / "other"
+    save(partition(read("nations"), clients=2, by="random", seed=2), other, {})
+    with pytest.raises(InputError, match="the data has changed"):
+        fedlu.learn(other, out=run, resume=True, **QUICK)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.doc").write_text("precious")
+    with pytest.raises(InputError, match="thesis: is in use"):
+        fedlu.learn(data, out=tmp_path / "thesis", **QUICK)
+    with pytest.raises(InputError, match="no model 'TransX'"):
+        fedlu.learn(data, model="TransX", out=tmp_path / "new")
+    with pytest.raises(InputError, match=r"need about [\d.]+ GB"):
+        fedlu.learn(data, out=tmp_path / "new", dimension=10**9)
+    with pytest.raises(InputError, match="no finished run"):
+        fedlu.evaluate(tmp_path / "thesis")
+    assert not (tmp_path / "new").exists()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_over_changed_data_is_not_evaluated(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    save(partition(read("nations"), clients=2, by="random", seed=1), data, {})
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    save(partition(read("nations"), clients=2, by="random", seed=2), data, {}, replace=True)
+    with pytest.raises(InputError, match="the data has changed since"):
+        fedlu.evaluate(tmp_path / "run")
+
+
+def test_a_diverged_run_keeps_its_last_good_checkpoint(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    train = Client.train
+
+    def spoiled(self: Client, message: Train) -> Trained:
+        if message.round == 4:
+            self.relations.values[:] = np.nan
+        return train(self, message)
+
+    monkeypatch.setattr(Client, "train", spoiled)
+    with pytest.raises(DivergedError, match=r"round 4: the local loss of client-0 is nan"):
+        fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    assert json.loads((tmp_path / "run" / "state.json").read_text())["progress"]["round"] == 3
+    assert all(np.isfinite(array).all() for array in embeddings(tmp_path / "run").values())
+    monkeypatch.setattr(Client, "train", train)
+    assert fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)["rounds"] == 6
+
+
+def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"round \d+: the \w+ loss of client-\d is (nan|inf); lower learning_rate"):
+        fedlu.learn(data, out=tmp_path / "run", model="DistMult", **{**QUICK, "learning_rate": 1e30})
+
+
+@pytest.mark.parametrize(("method", "model"), [("fedlu", "TransE"), ("fedlu", "ComplEx"), ("fedec", "RotatE")])
+def test_stopped_anywhere_and_resumed_it_ends_the_same(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str
+) -> None:
+    """Interrupted after every round in turn, in this process."""
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    options = {**QUICK, "method": method, "model": model}
+    fedlu.learn(data, out=tmp_path / "whole", **options)
+
+    broken, stopped = tmp_path / "broken", set()
+
+    def stop(event: Any, _: object) -> None:
+        if event.round not in stopped:  # each round once, before its checkpoint
+            stopped.add(event.round)
+            raise KeyboardInterrupt
+
+    for _ in range(6):
+        with pytest.raises(KeyboardInterrupt):
+            fedlu.learn(data, out=broken, resume=True, watch=stop, **options)
+    fedlu.learn(data, out=broken, resume=True, watch=stop, **options)
+    assert stopped == {1, 2, 3, 4, 5, 6}
+    assert_same(tmp_path / "whole", broken)
+    assert metrics_of(tmp_path / "whole")["test"] == metrics_of(broken)["test"]
+
+
+PROGRAM = """
+    import sys
+    import fedlu
+    from fedlu.results import runs
+    runs.CHECKPOINT_SECONDS = 0.0
+    fedlu.learn(sys.argv[1], out=sys.argv[2], model=sys.argv[3], resume=True, dimension=16, rounds=24,
+                evaluate_every=3, warm_rounds=4, negatives=16, patience=99)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["TransE", "ComplEx"])
+def test_killed_at_random_moments_it_ends_with_the_same_bits(data: Path, tmp_path: Path, model: str) -> None:
+    """SIGKILL, again and again, wherever it is: in a batch, between files of a checkpoint, before the first one."""
+
+    def start(out: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(data), str(out), model])
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(whole).wait(timeout=120) == 0
+    random, kills = np.random.default_rng(3), 0
+    while not (broken / "metrics.json").exists():
+        process = start(broken)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and not (broken / "config.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if kills < 12:
+            time.sleep(float(random.uniform(0, 0.35)))  # the whole of the rounds takes about this long
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+        process.wait(timeout=120)
+    assert kills >= 5
+    assert_same(whole, broken)
+    assert metrics_of(whole)["test"] == metrics_of(broken)["test"]
+    numbers = [json.loads(line)["round"] for line in (broken / "events.jsonl").read_text().splitlines()]
+    assert numbers == list(range(1, 25))  # no round twice, none missing

@@ -1,0 +1,71 @@
+"""Settings: recipes resolve, overrides win, and what is wrong is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedlu.config import METHODS, RECIPES, Settings, parse_overrides, read_recipe, resolve
+from fedlu.embedding.scorers import MODELS
+from fedlu.errors import InputError
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_suits_every_method_and_model(recipe: str) -> None:
+    assert read_recipe(recipe)["about"]
+    for method in METHODS:
+        for model in MODELS:
+            settings = resolve(recipe, method=method, model=model)
+            assert (settings.method, settings.model) == (method, model)
+
+
+def test_the_paper_by_the_letter() -> None:
+    settings = resolve("paper", method="fedlu", model="TransE")
+    assert (settings.learning_rate, settings.negatives, settings.dimension, settings.epochs) == (1e-4, 256, 256, 3)
+    assert (settings.teach_local, settings.teach_global, settings.relations_from) == (2, 2, "local")
+    assert (settings.private_negatives, settings.warm_rounds, settings.adversarial) == (True, 0, 0)
+    assert resolve("paper", method="fede", model="RotatE").adversarial == 1
+    assert resolve("paper", method="fede", model="RotatE").batch_size == 1024
+
+
+def test_the_stronger_wins() -> None:
+    """The method's table over the recipe's keys, and the command line over both; text takes the field's type."""
+    settings = resolve("fast", method="fedlu", model="TransE", overrides={"warm_rounds": "3", "weighted": "false"})
+    assert settings.warm_rounds == 3
+    assert settings.weighted is False
+    assert resolve("fast", method="fede", model="TransE").warm_rounds == 0
+    assert resolve("fast", method="fede", model="TransE", overrides={"learning_rate": "1e-2"}).learning_rate == 0.01
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"learing_rate": 1}, "no setting 'learing_rate'; known are method, model"),
+        ({"rounds": "many"}, "rounds = 'many'; give a value of type int"),
+        ({"rounds": "1.5"}, "rounds = '1.5'; give a value of type int"),
+        ({"rounds": 0}, "rounds = 0; give at least 1"),
+        ({"weighted": "perhaps"}, "weighted = 'perhaps'; give a value of type bool"),
+        ({"learning_rate": "nan"}, "learning_rate = nan; give a number above 0"),
+        ({"teach_local": -1}, "teach_local = -1.0; give a finite number"),
+        ({"fraction": 1.5}, "fraction = 1.5; give a share above 0, up to 1"),
+        ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
+    ],
+)
+def test_what_is_wrong_is_named(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        resolve("fast", method="fedlu", model="TransE", overrides=overrides)
+    assert str(refusal.value).startswith(message)
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(InputError, match="no recipe 'slow'; choose one of fast, paper, strong"):
+        resolve("slow", method="fedlu", model="TransE")
+    with pytest.raises(InputError, match="method = 'fedavg'; choose one of independent"):
+        resolve("fast", method="fedavg", model="TransE")
+    with pytest.raises(InputError, match="--set margin; write it as key=value"):
+        parse_overrides(["margin"])
+    assert parse_overrides(["a = 1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+
+
+def test_the_starting_range_is_the_published_one() -> None:
+    assert Settings(margin=10, dimension=256).start_range == 12 / 256
+    assert Settings(initial_range=0.5).start_range == 0.5
