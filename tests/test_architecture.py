@@ -27,12 +27,12 @@ ROOMS = [
 HOMES = {  # outside packages that only some modules may know
     "typer": {"cli"},
     "rich": {"display"},
-    "pykeen": {"graph.sources"},
+    "pykeen": {"graph.sources", "embedding.pykeen_models"},
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {"embedding.kernels", "embedding.private_kernels"},
     "safetensors": {"results.runs"},
-    "torch": {"embedding.scorers", "embedding.losses", "results.tensorboard"},
+    "torch": {"embedding.scorers", "embedding.losses", "embedding.pykeen_models", "results.tensorboard"},
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},
 }

@@ -140,7 +140,9 @@ def learn(
     federation: Annotated[Path, typer.Argument(metavar="FEDERATION", help="A folder of clients.")],
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
     method: Annotated[str, typer.Option(help="independent, centralized, fede, fedprox, fedec or fedlu.")] = "fedlu",
-    model: Annotated[str, typer.Option(help="TransE, TransE-L2, DistMult, ComplEx or RotatE.")] = "TransE",
+    model: Annotated[
+        str, typer.Option(help="TransE, TransE-L2, DistMult, ComplEx, RotatE, or pykeen:NAME.")
+    ] = "TransE",
     recipe: Annotated[str, typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.")] = "fast",
     seed: Annotated[int, typer.Option(help="Same seed and data, same embeddings.")] = 0,
     settings: Annotated[

@@ -81,6 +81,17 @@ def test_prediction_raises_the_positive_and_lowers_negatives(name: str, made: Ma
     assert (slopes[:, 1:][~masked[:, 1:]] > 0).all()
 
 
+def test_mutual_distillation_is_both_distillations(made: Made) -> None:
+    scores, teacher, masked, weights = made
+    local, avatar = losses.mutual_distillation(scores, teacher, masked, weights, 2.0)
+    np.testing.assert_allclose(
+        local, losses.distillation(scores, teacher, masked, weights, 2.0)[0], rtol=1e-5, atol=1e-8
+    )
+    np.testing.assert_allclose(
+        avatar, losses.distillation(teacher, scores, masked, weights, 2.0)[0], rtol=1e-5, atol=1e-8
+    )
+
+
 def test_a_student_like_its_teacher_has_nothing_to_learn(made: Made) -> None:
     scores, _, masked, weights = made
     slopes, value = losses.distillation(scores, scores + 5, masked, weights)  # a shift leaves the distribution

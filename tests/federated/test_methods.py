@@ -53,6 +53,19 @@ def test_every_method_and_model_learns(federation: Federation, method: str, mode
         assert mrr(end, view) > 0.15  # a guesser has 0.04
 
 
+@pytest.mark.parametrize("model", ["HolE", "PairRE", "TuckER", "QuatE"])
+def test_pykeens_interactions_learn_together(federation: Federation, model: str) -> None:
+    options = {"model": f"pykeen:{model}", "warm_rounds": 2, "learning_rate": 0.02, "initial_range": 0.3}
+    start, end = (play(federation, n, method="fedlu", **options) for n in (1, 8))
+    for view in ("local", "global", "blend"):
+        assert mrr(end, view) > mrr(start, view)
+        assert mrr(end, view) > 0.08  # a guesser has 0.04
+    ours, theirs = (client.learner.scorer.parameters for client in end.clients[:2])
+    assert (ours is None) == (model != "TuckER")
+    if ours is not None and theirs is not None:
+        assert (ours.values != theirs.values).any()  # what is a client's own stays its own
+
+
 def test_independent_clients_learn_nothing_from_each_other(federation: Federation) -> None:
     alone = Federation("alone", federation.clients[:1])
     together, by_itself = (play(f, 2, method="independent").clients[0].local.values for f in (federation, alone))

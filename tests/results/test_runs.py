@@ -172,7 +172,9 @@ def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tm
         fedlu.learn(data, out=tmp_path / "run", model="DistMult", **{**QUICK, "learning_rate": 1e30})
 
 
-@pytest.mark.parametrize(("method", "model"), [("fedlu", "TransE"), ("fedlu", "ComplEx"), ("fedec", "RotatE")])
+@pytest.mark.parametrize(
+    ("method", "model"), [("fedlu", "TransE"), ("fedlu", "ComplEx"), ("fedec", "RotatE"), ("fedlu", "pykeen:ConvE")]
+)
 def test_stopped_anywhere_and_resumed_it_ends_the_same(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str
 ) -> None:

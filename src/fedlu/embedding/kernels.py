@@ -22,6 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 TINY = 1e-12
 """Added under a square root, so that the distance of equal rows has a gradient (zero)."""
+PARTS = 4
+"""Into how many parts a batch is cut where threads would write the same rows."""
 
 
 def compiled(function: Function) -> Function:
@@ -78,6 +80,19 @@ def count_competitors(
     return counts
 
 
+@fast
+def _sum_parts(sums: Floats) -> Floats:
+    """(rows, dim): the sum over the first axis, always in the same order."""
+    total = np.empty(sums.shape[1:], dtype=np.float32)
+    for row in prange(sums.shape[1]):
+        for k in range(sums.shape[2]):
+            value = np.float32(0)
+            for part in range(sums.shape[0]):
+                value += sums[part, row, k]
+            total[row, k] = value
+    return total
+
+
 # --- distances of every query to every entity --------------------------------------------------------------------
 
 
@@ -97,20 +112,25 @@ def l1_distances(queries: Floats, entities: Floats) -> Floats:
 
 
 @fast
-def l1_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Floats:
-    """(batch, dim): the gradient for the queries, where slopes (batch, n) is that for the distances.
+def l1_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """((batch, dim), (n, dim)): the gradients for queries and entities; slopes (batch, n) is that for the distances.
 
-    The one for the entities is the same with the roles exchanged.
+    Both in one pass, since each difference serves both. The batch is cut into a fixed number of parts with sums of
+    their own for the entities, so no two threads write the same row, and the result does not depend on the threads.
     """
     batch, dim = queries.shape
-    gradient = np.zeros((batch, dim), dtype=np.float32)
-    for b in prange(batch):
-        query, mine = queries[b], gradient[b]
-        for n in range(len(entities)):
-            entity, slope = entities[n], slopes[b, n]
-            for k in range(dim):
-                mine[k] += slope if query[k] > entity[k] else -slope
-    return gradient
+    for_queries = np.zeros((batch, dim), dtype=np.float32)
+    sums = np.zeros((PARTS, len(entities), dim), dtype=np.float32)
+    for part in prange(PARTS):
+        for b in range(part * batch // PARTS, (part + 1) * batch // PARTS):
+            query, mine = queries[b], for_queries[b]
+            for n in range(len(entities)):
+                entity, slope, theirs = entities[n], slopes[b, n], sums[part, n]
+                for k in range(dim):
+                    step = slope if query[k] > entity[k] else -slope
+                    mine[k] += step
+                    theirs[k] -= step
+    return for_queries, _sum_parts(sums)
 
 
 @fast
@@ -131,21 +151,25 @@ def modulus_distances(queries: Floats, entities: Floats) -> Floats:
 
 
 @fast
-def modulus_gradient(queries: Floats, entities: Floats, slopes: Floats) -> Floats:
-    """(batch, dim): the gradient for the queries, as in `l1_gradient`."""
+def modulus_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """((batch, dim), (n, dim)): as `l1_gradients`."""
     batch, half = queries.shape[0], queries.shape[1] // 2
-    gradient = np.zeros((batch, 2 * half), dtype=np.float32)
+    for_queries = np.zeros((batch, 2 * half), dtype=np.float32)
+    sums = np.zeros((PARTS, len(entities), 2 * half), dtype=np.float32)
     tiny = np.float32(TINY)
-    for b in prange(batch):
-        query, mine = queries[b], gradient[b]
-        for n in range(len(entities)):
-            entity, slope = entities[n], slopes[b, n]
-            for k in range(half):
-                real, imaginary = query[k] - entity[k], query[half + k] - entity[half + k]
-                scale = slope / np.sqrt(real * real + imaginary * imaginary + tiny)
-                mine[k] += scale * real
-                mine[half + k] += scale * imaginary
-    return gradient
+    for part in prange(PARTS):
+        for b in range(part * batch // PARTS, (part + 1) * batch // PARTS):
+            query, mine = queries[b], for_queries[b]
+            for n in range(len(entities)):
+                entity, slope, theirs = entities[n], slopes[b, n], sums[part, n]
+                for k in range(half):
+                    real, imaginary = query[k] - entity[k], query[half + k] - entity[half + k]
+                    scale = slope / np.sqrt(real * real + imaginary * imaginary + tiny)
+                    mine[k] += scale * real
+                    mine[half + k] += scale * imaginary
+                    theirs[k] -= scale * real
+                    theirs[half + k] -= scale * imaginary
+    return for_queries, _sum_parts(sums)
 
 
 @fast

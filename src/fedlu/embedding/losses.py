@@ -47,6 +47,16 @@ def distillation(
     return share * (mine - theirs) / np.float32(temperature), float((share * terms).sum())
 
 
+def mutual_distillation(
+    local: Floats, avatar: Floats, masked: Mask, weights: Floats, temperature: float
+) -> tuple[Floats, Floats]:
+    """The slopes of both distillations, for the local and for the global scores: each is the other's negative."""
+    taught = kernels.probabilities(local, masked, temperature)
+    taught -= kernels.probabilities(avatar, masked, temperature)
+    taught *= (weights / (weights.sum() * np.float32(temperature)))[:, None]
+    return taught, -taught
+
+
 def contrastive_formula(
     scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, adversarial: float
 ) -> torch.Tensor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedlu.embedding import kernels, private_kernels
 from fedlu.embedding.kernels import TINY, Floats
+from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
 from fedlu.errors import InputError
 
@@ -42,6 +43,25 @@ class Rows:
 
 class Scorer(Protocol):
     """How a model computes; the tables are the caller's."""
+
+    @property
+    def parameters(self) -> Table | None:
+        """What the model learns besides rows, as a table of one row; the models here have nothing of the kind."""
+        ...
+
+    def parameter_gradient(self) -> Floats | None:
+        """(1, numbers): that of the last backward pass."""
+        ...
+
+    def begin(self, seed: int) -> None:
+        """Before a round: whatever is random in the model is so by this seed."""
+        ...
+
+    def state(self) -> dict[str, Floats]:
+        """What else the model remembers."""
+        ...
+
+    def restore(self, arrays: dict[str, Floats]) -> None: ...
 
     def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
         """Scores (batch, 1 + n), and a function from their gradient to that of the rows."""
@@ -108,8 +128,26 @@ TORCH_COMPARISONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor
 }
 
 
+class Stateless:
+    """The half of `Scorer` that is empty for a model of rows alone."""
+
+    parameters: ClassVar[Table | None] = None
+
+    def parameter_gradient(self) -> Floats | None:
+        return None
+
+    def begin(self, seed: int) -> None:
+        pass
+
+    def state(self) -> dict[str, Floats]:
+        return {}
+
+    def restore(self, arrays: dict[str, Floats]) -> None:
+        pass
+
+
 @dataclass(frozen=True)
-class Formulas:
+class Formulas(Stateless):
     """The reference, on any torch device: gradients by autograd. Slow, and right by inspection."""
 
     model: str
@@ -156,7 +194,7 @@ class Formulas:
 
 
 @dataclass(frozen=True)
-class Fused:
+class Fused(Stateless):
     """The models on the CPU, in float32."""
 
     model: str
@@ -249,11 +287,6 @@ def _dot_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Fl
     return matrix_product(slopes, entities), matrix_product(slopes.T, queries)
 
 
-def _l1_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    turned = np.ascontiguousarray(slopes.T)
-    return kernels.l1_gradient(queries, entities, slopes), kernels.l1_gradient(entities, queries, turned)
-
-
 def _l2(queries: Floats, entities: Floats) -> Floats:
     square = (queries**2).sum(1)[:, None] + (entities**2).sum(1) - 2 * matrix_product(queries, entities.T)
     return _root(np.maximum(square, 0))
@@ -265,16 +298,11 @@ def _l2_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Flo
     return for_queries, weights.sum(0)[:, None] * entities - matrix_product(weights.T, queries)
 
 
-def _modulus_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    turned = np.ascontiguousarray(slopes.T)
-    return kernels.modulus_gradient(queries, entities, slopes), kernels.modulus_gradient(entities, queries, turned)
-
-
 COMPARISONS: dict[str, tuple[Callable[..., Floats], Callable[..., tuple[Floats, Floats]]]] = {
-    "l1": (kernels.l1_distances, _l1_gradient),
+    "l1": (kernels.l1_distances, kernels.l1_gradients),
     "l2": (_l2, _l2_gradient),
     "dot": (_dot, _dot_gradient),
-    "modulus": (kernels.modulus_distances, _modulus_gradient),
+    "modulus": (kernels.modulus_distances, kernels.modulus_gradients),
 }
 
 

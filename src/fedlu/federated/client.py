@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fedlu.config import Settings
 from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.models import Model, model_of
 from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
-from fedlu.embedding.scorers import Fused, shape_of
 from fedlu.federated.alignment import tokens
 from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome, check_rows
 from fedlu.graph.federation import ClientGraph
@@ -49,10 +49,11 @@ class Client:
     def __init__(self, graph: ClientGraph, settings: Settings, exams: list[Exam] | None = None):
         self.name, self.graph, self.settings = graph.name, graph, settings
         entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
-        shape = shape_of(settings.model)
-        self.width = shape.entity_width * settings.dimension
+        seed = int(generator(settings.seed, "model", graph.name).integers(2**31))
+        model = model_of(settings.model, dimension=settings.dimension, margin=settings.margin, seed=seed)
+        self.width = model.entity_width
         self.views = VIEWS.get(settings.method, ALL_VIEWS)
-        self.learner = learner_of(settings, relations)
+        self.learner = learner_of(settings, model, relations)
         self.sampler = Sampler.of(
             graph.train, entities, relations, weighted=settings.weighted, private=settings.private_negatives
         )
@@ -60,10 +61,8 @@ class Client:
         random, limit = generator(settings.seed, "entities", graph.name), settings.start_range
         self.avatar = Table(random.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         self.local = Table(self.avatar.values.copy())
-        turn = np.pi if shape.query == "rotate" else limit
         height = relations * (2 if settings.reciprocal else 1)
-        start = random.uniform(-turn, turn, size=(height, shape.relation_width * settings.dimension))
-        self.relations = Table(start.astype(np.float32))
+        self.relations = Table(model.start_relations(random, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.best: dict[str, Snapshot] = {}
 
@@ -81,6 +80,7 @@ class Client:
         if not self.settings.keep_optimizer:
             for table in (self.local, self.avatar, self.relations):
                 table.forget_memory()
+        self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
             losses = self._learn(message.round)
         return Trained(self.name, message.round, self.avatar.values[self.shared], losses)
@@ -175,26 +175,31 @@ class Client:
 
     # --- state
 
+    def _tables(self) -> dict[str, Table]:
+        own = self.learner.scorer.parameters
+        tables = {"local": self.local, "avatar": self.avatar, "relations": self.relations}
+        return tables if own is None else {**tables, "parameters": own}
+
     def state(self) -> tuple[dict[str, Floats], dict[str, int]]:
         """Every array and counter that the future of this client depends on."""
         arrays, counters = {}, {}
-        for name, table in (("local", self.local), ("avatar", self.avatar), ("relations", self.relations)):
+        for name, table in self._tables().items():
             arrays[f"{name}.values"] = table.values
             counters[f"{name}.updates"] = table.updates
             for part, memory in table.memory.items():
                 arrays[f"{name}.memory.{part}"] = memory
+        for name, array in self.learner.scorer.state().items():
+            arrays[f"model.{name}"] = array
         for view, snapshot in self.best.items():
             arrays[f"best.{view}.entities"] = snapshot.entities
             arrays[f"best.{view}.relations"] = snapshot.relations
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
-        tables = {}
-        for name in ("local", "avatar", "relations"):
-            prefix = f"{name}.memory."
-            memory = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
-            tables[name] = Table(arrays[f"{name}.values"], memory, counters[f"{name}.updates"])
-        self.local, self.avatar, self.relations = tables["local"], tables["avatar"], tables["relations"]
+        for name, table in self._tables().items():
+            table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
+            table.memory = _under(f"{name}.memory.", arrays)
+        self.learner.scorer.restore(_under("model.", arrays))
         self.best = {
             view: Snapshot(arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"])
             for view in ("local", "global")
@@ -202,18 +207,22 @@ class Client:
         }
 
 
-def learner_of(settings: Settings, relations: int) -> Learner:
+def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
     return Learner(
-        scorer=Fused(settings.model, settings.margin),
+        scorer=model.scorer,
         loss=settings.loss,
         adversarial=settings.adversarial,
         optimizer=settings.optimizer,
         rate=settings.learning_rate,
         n3=settings.n3,
         reciprocal=settings.reciprocal,
-        complex_rows=shape_of(settings.model).entity_width == 2,
+        complex_rows=model.complex_rows,
         relations=relations,
     )
+
+
+def _under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def own_exam(graph: ClientGraph) -> Exam:

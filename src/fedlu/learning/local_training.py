@@ -34,6 +34,7 @@ class Learner:
         pass_ = self._forward(table, relations, batch)
         slopes, loss = self._predict(pass_.scores, batch)
         gradient = pass_.backward(slopes)
+        self._apply_parameters(self.scorer.parameter_gradient())
         self._apply(table, batch, gradient, pull)
         self._apply_relations(relations, batch, gradient.relations)
         return loss
@@ -45,17 +46,17 @@ class Learner:
         mine, theirs = self._forward(local, relations, batch), self._forward(avatar, relations, batch)
         slopes, loss = self._predict(mine.scores, batch)
         avatar_slopes, avatar_loss = self._predict(theirs.scores, batch)
-        if teaching.local:
-            taught, _ = losses.distillation(
+        if teaching.local or teaching.avatar:
+            taught, avatar_taught = losses.mutual_distillation(
                 mine.scores, theirs.scores, batch.masked, batch.weights, teaching.temperature
             )
             slopes += np.float32(teaching.local) * taught
-        if teaching.avatar:
-            taught, _ = losses.distillation(
-                theirs.scores, mine.scores, batch.masked, batch.weights, teaching.temperature
-            )
-            avatar_slopes += np.float32(teaching.avatar) * taught
-        gradient, avatar_gradient = mine.backward(slopes), theirs.backward(avatar_slopes)
+            avatar_slopes += np.float32(teaching.avatar) * avatar_taught
+        gradient, own = mine.backward(slopes), self.scorer.parameter_gradient()
+        avatar_gradient, avatar_own = theirs.backward(avatar_slopes), self.scorer.parameter_gradient()
+        if own is not None and avatar_own is not None and teaching.relations_from_both:
+            own = own + avatar_own
+        self._apply_parameters(own)
         self._apply(local, batch, gradient, None)
         self._apply(avatar, batch, avatar_gradient, None)
         both = gradient.relations + avatar_gradient.relations if teaching.relations_from_both else gradient.relations
@@ -100,6 +101,11 @@ class Learner:
         if pull is not None:
             summed += pull(touched.rows, table.values[touched.rows])
         update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)
+
+    def _apply_parameters(self, gradient: Floats | None) -> None:
+        if gradient is not None and self.scorer.parameters is not None:
+            only = Touched.by(np.zeros(1, dtype=np.int64))
+            update(self.scorer.parameters, only, gradient, optimizer=self.optimizer, rate=self.rate)
 
     def _apply_relations(self, relations: Table, batch: Batch, gradient: Floats) -> None:
         touched = Touched.by(self._relation_rows(batch.queries.relations, batch.queries.side))

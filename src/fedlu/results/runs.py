@@ -27,8 +27,8 @@ from safetensors.numpy import load_file, save_file
 
 import fedlu
 from fedlu.config import Settings, resolve
+from fedlu.embedding.models import model_of
 from fedlu.embedding.ranking import FilterIndex
-from fedlu.embedding.scorers import shape_of
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.alignment import key_for_one_process
@@ -74,7 +74,6 @@ def learn(
     Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
-    shape_of(settings.model)
     data, folder = federation, Path(out)
     if not isinstance(data, Federation):
         data = federations.load(data)
@@ -169,7 +168,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     entities = sum(len(client.vocabulary.entities) for client in data.clients)
     if settings.method == "centralized":
         entities = len(data.entities)
-    width = shape_of(settings.model).entity_width * settings.dimension
+    width = model_of(settings.model, dimension=settings.dimension, margin=settings.margin).entity_width
     copies = 2 * (1 + 2) + 2  # two tables with the moments of Adam, and the best of each
     needed = 4 * entities * width * copies
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,218 @@
+"""How fast is a training step, against the same step written plainly with PyTorch, and against PyKEEN's loop?
+
+One run, one machine: batch 512, 256 negatives, dimension 256, a client with as many entities as the largest of C3.
+
+- mutual: both tables updated on a batch. Plainly: private negatives gathered as (batch, negatives, dim) tensors,
+  autograd, dense Adam over both tables and the relations. Ours: shared negatives (the default), and private ones.
+- plain: one table, against PyKEEN's own training loop (sLCWA, self-adversarial loss, Adam).
+- scaling with entities and dimension, peak memory, and the share of the machine's measured peak.
+
+    python -m benchmarks.training
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from pykeen.losses import NSSALoss
+from pykeen.models import ComplEx, RotatE, TransE
+from pykeen.sampling import BasicNegativeSampler
+from pykeen.training import SLCWATrainingLoop
+from pykeen.triples import CoreTriplesFactory
+
+from benchmarks.report import report
+from fedlu.config import Settings
+from fedlu.embedding.kernels import l1_distances
+from fedlu.embedding.losses import contrastive_formula, distillation_formula
+from fedlu.embedding.models import model_of
+from fedlu.embedding.negatives import Sampler
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import Formulas, matrix_product, shape_of
+from fedlu.federated.client import learner_of
+from fedlu.learning.local_training import Teaching
+
+BATCH, NEGATIVES, DIMENSION, ENTITIES, RELATIONS, TRIPLES = 512, 256, 256, 12_110, 127, 100_000
+TEACHING = Teaching(local=0.5, avatar=0.5, temperature=1.0, relations_from_both=True)
+GOALS = {"TransE": 80, "ComplEx": 200, "RotatE": 300}
+
+
+def per_second(step: Callable[[], object], triples: int, *, seconds: float = 3.0, warm: int = 2) -> float:
+    """Triples per second: the median step of at least `seconds`, after a warm-up that compiles."""
+    for _ in range(warm):
+        step()
+    times: list[float] = []
+    while sum(times) < seconds and len(times) < 200:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return triples / float(np.median(times))
+
+
+def random_triples(entities: int) -> np.ndarray:
+    random = np.random.default_rng(0)
+    rows = random.integers(0, [entities, RELATIONS, entities], size=(TRIPLES, 3))
+    return np.unique(rows, axis=0).astype(np.int32)
+
+
+def our_step(model: str, *, private: bool, mutual: bool, entities: int = ENTITIES, dimension: int = DIMENSION) -> float:
+    """Everything a real step does: drawing, masking, scoring, slopes, gradients, updates."""
+    settings = Settings(model=model, dimension=dimension, negatives=NEGATIVES, batch_size=BATCH)
+    made = model_of(model, dimension=dimension, margin=10.0)
+    learner, random, shape = learner_of(settings, made, RELATIONS), np.random.default_rng(1), shape_of(model)
+    sampler = Sampler.of(random_triples(entities), entities, RELATIONS, weighted=True, private=private)
+
+    def table(rows: int, width: int) -> Table:
+        return Table(random.uniform(-0.05, 0.05, size=(rows, width * dimension)).astype(np.float32))
+
+    local, avatar = table(entities, shape.entity_width), table(entities, shape.entity_width)
+    relations = table(RELATIONS, shape.relation_width)
+
+    def step() -> None:
+        chosen = random.choice(len(sampler.triples), size=BATCH, replace=False)
+        batch = sampler.batch(chosen, Side(int(random.integers(2))), random, NEGATIVES)
+        if mutual:
+            learner.mutual_step(local, avatar, relations, batch, TEACHING)
+        else:
+            learner.plain_step(local, relations, batch)
+
+    return per_second(step, BATCH)
+
+
+def plain_torch_step(model: str) -> float:
+    """The mutual step as one would write it from the formulas, without a thought for speed."""
+    shape, formulas = shape_of(model), Formulas(model, 10.0)
+    triples = torch.from_numpy(random_triples(ENTITIES).astype(np.int64))
+
+    def embedding(rows: int, width: int) -> torch.nn.Embedding:
+        made = torch.nn.Embedding(rows, width * DIMENSION)
+        torch.nn.init.uniform_(made.weight, -0.05, 0.05)
+        return made
+
+    tables = [embedding(ENTITIES, shape.entity_width) for _ in range(2)]
+    relations = embedding(RELATIONS, shape.relation_width)
+    optimizer = torch.optim.Adam([each.weight for each in (*tables, relations)], lr=1e-3)
+    masked = torch.zeros(BATCH, 1 + NEGATIVES, dtype=torch.bool)
+    weights = torch.ones(BATCH)
+
+    def step() -> None:
+        batch = triples[torch.randint(len(triples), (BATCH,))]
+        wrong = torch.randint(ENTITIES, (BATCH, NEGATIVES))
+        scores = []
+        for table in tables:
+            leaves = [table(batch[:, 0]), relations(batch[:, 1]), table(batch[:, 2]), table(wrong)]
+            scores.append(formulas.scores(leaves, Side.TAIL))  # (batch, 1 + negatives)
+        local, avatar = scores
+        loss = contrastive_formula(local, masked, weights, 1.0) + contrastive_formula(avatar, masked, weights, 1.0)
+        loss = loss + 0.5 * distillation_formula(local, avatar, masked, weights)
+        loss = loss + 0.5 * distillation_formula(avatar, local, masked, weights)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return per_second(step, BATCH, seconds=1.0, warm=1)
+
+
+def pykeen_loop(model: str) -> float:
+    """PyKEEN's training loop on a few batches, its own negatives and loss."""
+    logging.disable(logging.WARNING)
+    batches = 2
+    factory = CoreTriplesFactory.create(
+        torch.from_numpy(random_triples(ENTITIES)[: BATCH * batches].astype(np.int64)),
+        num_entities=ENTITIES,
+        num_relations=RELATIONS,
+    )
+    kind = {"TransE": TransE, "ComplEx": ComplEx, "RotatE": RotatE}[model]
+    options = {"scoring_fct_norm": 1} if model == "TransE" else {}
+    net = kind(triples_factory=factory, embedding_dim=DIMENSION, loss=NSSALoss(), random_seed=0, **options)
+    loop = SLCWATrainingLoop(
+        model=net,
+        triples_factory=factory,
+        optimizer=torch.optim.Adam(net.parameters(), lr=1e-3),
+        negative_sampler=BasicNegativeSampler,
+        negative_sampler_kwargs={"num_negs_per_pos": NEGATIVES},
+    )
+    start = time.perf_counter()
+    loop.train(factory, num_epochs=1, batch_size=BATCH, use_tqdm=False, use_tqdm_batch=False)
+    return BATCH * batches / (time.perf_counter() - start)
+
+
+def share_of_peak() -> dict[str, float]:
+    """The inner kernel against what the machine can do, each measured here."""
+    random = np.random.default_rng(0)
+    big = random.normal(size=(2048, 2048)).astype(np.float32)
+    peak = 2 * 2048**3 * per_second(lambda: matrix_product(big, big), 1, seconds=1.0)
+    queries, entities = (random.normal(size=(n, 2 * DIMENSION)).astype(np.float32) for n in (BATCH, NEGATIVES))
+    product = (
+        2 * BATCH * NEGATIVES * 2 * DIMENSION * per_second(lambda: matrix_product(queries, entities.T), 1, seconds=1.0)
+    )
+    q, e = queries[:, :DIMENSION].copy(), entities[:, :DIMENSION].copy()
+    pairs = 3 * BATCH * NEGATIVES * DIMENSION * per_second(lambda: l1_distances(q, e), 1, seconds=1.0)
+    return {
+        "peak GFLOP/s": peak / 1e9,
+        "ComplEx comparison, share of peak": product / peak,
+        "L1 comparison, 3 operations a number, share of peak": pairs / peak,
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    rows: list[dict[str, object]] = []
+    for model in ("TransE", "ComplEx", "RotatE"):
+        plainly = plain_torch_step(model)
+        shared, private = (our_step(model, private=each, mutual=True) for each in (False, True))
+        single, pykeen = our_step(model, private=False, mutual=False), pykeen_loop(model)
+        rows.append(
+            {
+                "model": model,
+                "PyTorch": plainly,
+                "mutual": shared,
+                "ratio": shared / plainly,
+                "goal": GOALS[model],
+                "private": private,
+                "private ratio": private / plainly,
+                "one table": single,
+                "PyKEEN": pykeen,
+                "PyKEEN ratio": single / pykeen,
+            }
+        )
+    report("training", rows, unit="triples per second, batch 512, 256 negatives, dimension 256", **share_of_peak())
+    base = our_step("TransE", private=False, mutual=True)
+    scaling: list[dict[str, object]] = []
+    for entities in (12_110, 100_000, 1_000_000):
+        speed = our_step("TransE", private=False, mutual=True, entities=entities)
+        gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        tables = 2 * entities * DIMENSION * 4 / 1e9
+        scaling.append(
+            {
+                "entities": entities,
+                "dimension": DIMENSION,
+                "triples/s": speed,
+                "relative": speed / base,
+                "peak GB so far": gigabytes,
+                "two tables GB": tables,
+            }
+        )
+    for dimension in (64, 128, 512):
+        speed = our_step("TransE", private=False, mutual=True, dimension=dimension)
+        scaling.append(
+            {
+                "entities": ENTITIES,
+                "dimension": dimension,
+                "triples/s": speed,
+                "relative": speed / base,
+                "peak GB so far": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+                "two tables GB": 2 * ENTITIES * dimension * 4 / 1e9,
+            }
+        )
+    report("scaling", scaling, unit="mutual TransE step")
+
+
+if __name__ == "__main__":
+    main()

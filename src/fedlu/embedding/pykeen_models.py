@@ -1,0 +1,158 @@
+"""Any interaction of PyKEEN as a model, by autograd: `pykeen:HolE`, `pykeen:TuckER`, `pykeen:ConvE` and so on.
+
+What an interaction holds besides entities and relations (a core tensor, convolutions) belongs to the client, like its
+relations: it is a table of one row here, trained with the rest, and it never leaves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from pykeen.nn.modules import NormBasedInteraction, interaction_resolver
+
+from fedlu.embedding.kernels import Floats
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import Rows
+from fedlu.errors import InputError
+
+SMALL_SIZES = {"k": 4, "s": 1}
+"""The letters in PyKEEN's shapes that are not the dimension: quaternion parts, slices; scales."""
+COMPARED_AT_ONCE = 1 << 22
+"""How many numbers of candidates are expanded at a time while ranking."""
+
+
+class PykeenScorer:
+    def __init__(self, name: str, dimension: int, seed: int, device: str = "cpu"):
+        self.device = device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.interaction = make_interaction(name, dimension).to(device)
+        self.is_complex = bool(self.interaction.is_complex)
+        self.entity_shapes = [_sizes(shape, dimension) for shape in self.interaction.entity_shape]
+        self.relation_shapes = [_sizes(shape, dimension) for shape in self.interaction.relation_shape]
+        self._weights = list(self.interaction.parameters())
+        flat = [weight.detach().cpu().reshape(-1) for weight in self._weights]
+        self.parameters = Table(torch.cat(flat).numpy()[None, :].copy()) if flat else None  # (1, numbers)
+        self._gradient: Floats | None = None
+        self._loaded: tuple[int, int] | None = None
+
+    @property
+    def entity_width(self) -> int:
+        return sum(map(math.prod, self.entity_shapes)) * (2 if self.is_complex else 1)
+
+    @property
+    def relation_width(self) -> int:
+        return sum(map(math.prod, self.relation_shapes)) * (2 if self.is_complex else 1)
+
+    def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
+        self._load()
+        self.interaction.train()
+        arrays = (rows.anchors, rows.relations, rows.answers, rows.negatives)
+        leaves = [torch.from_numpy(each).to(self.device).requires_grad_() for each in arrays]
+        anchors, relations, answers, negatives = leaves
+        chosen = negatives[None] if rows.picks is None else negatives[torch.from_numpy(rows.picks).long()]
+        candidates = torch.cat([answers[:, None], chosen.expand(len(anchors), -1, -1)], dim=1)  # (batch, 1 + n, width)
+        scores = self._score(anchors[:, None], relations[:, None], candidates, side)
+
+        def backward(slopes: Floats) -> Rows:
+            given = torch.from_numpy(slopes).to(scores)
+            found = torch.autograd.grad(scores, [*leaves, *self._weights], grad_outputs=given, allow_unused=True)
+            own = [torch.zeros_like(w) if g is None else g for w, g in zip(self._weights, found[4:], strict=True)]
+            if own:
+                self._gradient = torch.cat([each.reshape(-1) for each in own]).cpu().numpy()[None, :]
+            return Rows(*(each.cpu().numpy() for each in found[:4]))
+
+        return scores.detach().cpu().numpy(), backward
+
+    def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
+        self._load()
+        self.interaction.eval()
+        a, r, e = (torch.from_numpy(each).to(self.device) for each in (anchors, relations, entities))
+        step = max(1, COMPARED_AT_ONCE // (len(anchors) * self.entity_width))
+        with torch.no_grad():
+            parts = [
+                self._score(a[:, None], r[:, None], e[None, at : at + step], side) for at in range(0, len(e), step)
+            ]
+        result: Floats = torch.cat(parts, dim=1).cpu().numpy()
+        return result
+
+    def parameter_gradient(self) -> Floats | None:
+        """That of the last backward pass."""
+        taken, self._gradient = self._gradient, None
+        return taken
+
+    def begin(self, seed: int) -> None:
+        """Dropout draws from torch's one generator: from here on, by this seed."""
+        torch.manual_seed(seed)
+
+    def state(self) -> dict[str, Floats]:
+        """Running statistics and the like; the parameters are in their table."""
+        buffers = self.interaction.named_buffers()
+        return {name: np.atleast_1d(each.detach().cpu().numpy().astype(np.float32)) for name, each in buffers}
+
+    def restore(self, arrays: dict[str, Floats]) -> None:
+        for name, buffer in self.interaction.named_buffers():
+            buffer.copy_(torch.from_numpy(arrays[name]).reshape(buffer.shape).to(buffer))
+
+    def _score(
+        self, anchors: torch.Tensor, relations: torch.Tensor, candidates: torch.Tensor, side: Side
+    ) -> torch.Tensor:
+        heads, tails = (anchors, candidates) if side == Side.TAIL else (candidates, anchors)
+        scored: torch.Tensor = self.interaction(
+            h=_unpack([self._parts(heads, self.entity_shapes)[i] for i in self.interaction.head_indices]),
+            r=_unpack(self._parts(relations, self.relation_shapes)),
+            t=_unpack([self._parts(tails, self.entity_shapes)[i] for i in self.interaction.tail_indices]),
+        )
+        return scored.expand(len(anchors), candidates.shape[1])  # (batch, candidates)
+
+    def _parts(self, rows: torch.Tensor, shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
+        """A row of numbers as the tensors that the interaction wants."""
+        if self.is_complex:
+            real, imaginary = rows.chunk(2, dim=-1)
+            rows = torch.complex(real, imaginary)
+        pieces = torch.split(rows, [math.prod(shape) for shape in shapes], dim=-1)
+        return [piece.reshape(*rows.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def _load(self) -> None:
+        """Put the table's values into the interaction, if they are not there: a graph between two passes needs them."""
+        if self.parameters is None or self._loaded == (id(self.parameters.values), self.parameters.updates):
+            return
+        self._loaded = (id(self.parameters.values), self.parameters.updates)
+        at, values = 0, torch.from_numpy(self.parameters.values[0])
+        with torch.no_grad():
+            for weight in self._weights:
+                weight.copy_(values[at : at + weight.numel()].reshape(weight.shape))
+                at += weight.numel()
+
+
+def make_interaction(name: str, dimension: int) -> Any:
+    known = sorted(interaction_resolver.lookup_dict)
+    wanted = name.lower().removesuffix("interaction")
+    if wanted not in known:
+        near = ", ".join(difflib.get_close_matches(wanted, known, n=3) or known)
+        raise InputError(f"no PyKEEN interaction {name!r}", remedy=f"did you mean {near}?")
+    kind = interaction_resolver.lookup(wanted)
+    accepted = inspect.signature(kind.__init__).parameters
+    options = {key: dimension for key in ("embedding_dim", "relation_dim") if key in accepted}
+    if issubclass(kind, NormBasedInteraction):
+        options["p"] = 1
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as bad:
+        raise InputError(f"pykeen:{name} cannot be made ({bad})", remedy="choose another model or dimension") from bad
+
+
+def _sizes(shape: str, dimension: int) -> tuple[int, ...]:
+    """From PyKEEN's "kd" to (4, dimension); other letters than k and s are the dimension."""
+    return tuple(SMALL_SIZES.get(letter, dimension) for letter in shape)
+
+
+def _unpack(parts: list[torch.Tensor]) -> Any:
+    return parts[0] if len(parts) == 1 else tuple(parts)

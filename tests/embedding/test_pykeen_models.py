@@ -1,0 +1,99 @@
+"""PyKEEN's interactions: the generic path scores as ours and as theirs, and its gradients are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pykeen.nn.modules import HolEInteraction
+
+from fedlu.embedding.models import model_of
+from fedlu.embedding.pykeen_models import PykeenScorer
+from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import Fused, Rows, Scorer
+from fedlu.errors import InputError
+
+DIMENSION = 6
+PARTS = ("anchors", "relations", "answers", "negatives")
+
+
+def rows_for(scorer: PykeenScorer, random: np.random.Generator, private: bool = False) -> Rows:
+    sizes = {"anchors": 4, "relations": 4, "answers": 4, "negatives": 5}
+    widths = {name: scorer.relation_width if name == "relations" else scorer.entity_width for name in sizes}
+    made = {name: random.normal(size=(sizes[name], widths[name])).astype(np.float32) for name in sizes}
+    return Rows(**made, picks=random.integers(5, size=(4, 3)).astype(np.int32) if private else None)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("name", ["DistMult", "ComplEx"])
+def test_equal_to_our_own(name: str, side: Side, private: bool, random: np.random.Generator) -> None:
+    theirs: Scorer = PykeenScorer(name, DIMENSION, seed=0)
+    assert isinstance(theirs, PykeenScorer)
+    rows = rows_for(theirs, random, private)
+    found, back = theirs.forward(rows, side)
+    expected, expected_back = Fused(name, 0.0).forward(rows, side)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    slopes = random.normal(size=found.shape).astype(np.float32)
+    gradient, expected_gradient = back(slopes), expected_back(slopes)
+    for part in PARTS:
+        np.testing.assert_allclose(getattr(gradient, part), getattr(expected_gradient, part), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["HolE", "PairRE", "TuckER", "QuatE", "SimplE", "TransD", "RESCAL", "ConvE"])
+def test_ranking_compares_as_training_does(name: str, random: np.random.Generator) -> None:
+    scorer = PykeenScorer(name, 8, seed=0)
+    rows = rows_for(scorer, random)
+    for side in Side:
+        ranked = scorer.compare_all(rows.anchors, rows.relations, rows.negatives, side)
+        assert ranked.shape == (4, 5)
+        for row in range(4):  # one at a time equals all at once: no candidate sees another
+            alone = scorer.compare_all(rows.anchors[row : row + 1], rows.relations[row : row + 1], rows.negatives, side)
+            np.testing.assert_allclose(alone[0], ranked[row], rtol=1e-3, atol=1e-4)
+
+
+def test_the_interaction_itself() -> None:
+    random = np.random.default_rng(1)
+    scorer = PykeenScorer("HolE", DIMENSION, seed=0)
+    rows = rows_for(scorer, random)
+    scores = scorer.compare_all(rows.anchors, rows.relations, rows.negatives, Side.HEAD)
+    heads, relations, tails = (torch.from_numpy(e) for e in (rows.negatives, rows.relations, rows.anchors))
+    expected = HolEInteraction()(heads[None], relations[:, None], tails[:, None])
+    np.testing.assert_allclose(scores, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_own_parameters_are_trained_by_their_gradient(random: np.random.Generator) -> None:
+    scorer = PykeenScorer("ERMLP", DIMENSION, seed=0)
+    rows = rows_for(scorer, random)
+    assert scorer.parameters is not None
+    scores, back = scorer.forward(rows, Side.TAIL)
+    slopes = np.ones_like(scores)
+    back(slopes)
+    gradient = scorer.parameter_gradient()
+    assert gradient is not None
+    assert scorer.parameter_gradient() is None  # taken once
+    step = np.zeros_like(gradient)
+    place = int(np.abs(gradient).argmax())
+    step[0, place] = 1e-2
+    start = scorer.parameters.values.copy()
+    sums = []
+    for sign in (1, -1):
+        scorer.parameters.values = start + sign * step
+        sums.append(float(scorer.forward(rows, Side.TAIL)[0].sum()))
+    assert (sums[0] - sums[1]) / 2e-2 == pytest.approx(float(gradient[0, place]), rel=2e-2)
+
+
+def test_the_seed_decides_where_it_starts() -> None:
+    first, same, other = (PykeenScorer("TuckER", 4, seed).parameters for seed in (1, 1, 2))
+    assert first is not None
+    assert same is not None
+    assert other is not None
+    assert (first.values == same.values).all()
+    assert (first.values != other.values).any()
+
+
+def test_unknown_names_suggest() -> None:
+    with pytest.raises(InputError, match="no PyKEEN interaction 'HolEE'; did you mean hole"):
+        model_of("pykeen:HolEE", dimension=4, margin=1.0)
+    with pytest.raises(InputError, match="or pykeen:NAME for one of PyKEEN's"):
+        model_of("HolE", dimension=4, margin=1.0)
