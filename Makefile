@@ -20,11 +20,12 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make the environment that the other targets use
 
-demo: $(READY)  ## partition the embedded medical graph (UMLS) and describe the two federations
-	@mkdir -p demo
-	$(BIN)/fedlu partition umls --clients 3 --by cluster --forget 0.01 --out demo/umls-cluster --force
-	$(BIN)/fedlu partition umls --clients 3 --by random --forget 0.01 --out demo/umls-random --force
+demo: $(READY)  ## a real medical graph (UMLS): two federations of it, described; embeddings learned over one
+	@rm -rf demo && mkdir demo
+	$(BIN)/fedlu partition umls --clients 3 --by cluster --forget 0.01 --out demo/umls-cluster
+	$(BIN)/fedlu partition umls --clients 3 --by random --forget 0.01 --out demo/umls-random
 	$(BIN)/fedlu describe demo/umls-cluster demo/umls-random --plot demo/degrees.png
+	$(BIN)/fedlu learn demo/umls-random --set rounds=20 --set warm_rounds=8 --out demo/run
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -40,6 +41,7 @@ format: $(READY)  ## let ruff format and mend the code
 
 bench: $(READY)  ## measure speed; tables on the screen, JSON under benchmarks/results
 	$(BIN)/python -m benchmarks.ranking
+	$(BIN)/python -m benchmarks.training
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -56,8 +56,10 @@ def test_the_readme_works_for_a_reader(desk: Path) -> None:
         assert words[0] == "fedlu"
         assert run(words, desk)
     assert (desk / "degrees.png").stat().st_size > 10_000
-    (program,) = blocks(ROOT / "README.md", "python")
-    weighted, mean, tail = map(float, run([sys.executable, "-c", program], desk).split())
+    learning, ranking = blocks(ROOT / "README.md", "python")
+    assert 0 < float(run([sys.executable, "-c", learning], desk)) < 1
+    assert (desk / "run-fede" / "metrics.json").exists()
+    weighted, mean, tail = map(float, run([sys.executable, "-c", ranking], desk).split())
     assert 0 < tail < 1
     assert 0 < weighted < mean < 1  # an MRR is below Hits@10 here
 
@@ -70,6 +72,7 @@ def test_make_demo_tells_its_story() -> None:
     assert "umls-cluster: 3 clients" in story
     assert "umls-random: 3 clients" in story
     assert (ROOT / "demo" / "degrees.png").exists()
+    assert "demo/run: test, after" in story
 
 
 def test_every_make_target_named_exists() -> None:

@@ -14,9 +14,12 @@ def tensorboard_watch(folder: Path) -> Callable[[RoundEvent, Progress], None]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UnavailableError("TensorBoard is not installed", remedy="pip install tensorboard") from None
-    writer = SummaryWriter(folder / "tensorboard")
+    writers: list[SummaryWriter] = []  # made at the first event, when the folder is known to be a run
 
-    def write(event: RoundEvent, _: Progress) -> None:
+    def watch(event: RoundEvent, _: Progress) -> None:
+        if not writers:
+            writers.append(SummaryWriter(folder / "tensorboard"))
+        (writer,) = writers
         for client, tables in event.losses.items():
             for table, loss in tables.items():
                 writer.add_scalar(f"loss/{table}/{client}", loss, event.round)
@@ -24,4 +27,4 @@ def tensorboard_watch(folder: Path) -> Callable[[RoundEvent, Progress], None]:
             writer.add_scalar(f"valid mrr/{view}", found["weighted"]["mrr"], event.round)
         writer.flush()
 
-    return write
+    return watch
