@@ -81,7 +81,7 @@ def count_competitors(
 
 
 @fast
-def _sum_parts(sums: Floats) -> Floats:
+def sum_parts(sums: Floats) -> Floats:
     """(rows, dim): the sum over the first axis, always in the same order."""
     total = np.empty(sums.shape[1:], dtype=np.float32)
     for row in prange(sums.shape[1]):
@@ -130,7 +130,7 @@ def l1_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Flo
                     step = slope if query[k] > entity[k] else -slope
                     mine[k] += step
                     theirs[k] -= step
-    return for_queries, _sum_parts(sums)
+    return for_queries, sum_parts(sums)
 
 
 @fast
@@ -169,7 +169,7 @@ def modulus_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tupl
                     mine[half + k] += scale * imaginary
                     theirs[k] -= scale * real
                     theirs[half + k] -= scale * imaginary
-    return for_queries, _sum_parts(sums)
+    return for_queries, sum_parts(sums)
 
 
 @fast

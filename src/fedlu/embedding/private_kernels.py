@@ -8,7 +8,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from fedlu.embedding.kernels import TINY, Floats, Ids, compiled, fast, inline
+from fedlu.embedding.kernels import PARTS, TINY, Floats, Ids, compiled, fast, inline, sum_parts
 
 DOT, L1, L2, MODULUS = 0, 1, 2, 3
 KINDS = {"dot": DOT, "l1": L1, "l2": L2, "modulus": MODULUS}
@@ -62,37 +62,38 @@ def _add_gradient(kind: Any, x: Any, y: Any, slope: Any, out: Any) -> None:
 
 
 @fast
-def picked_comparisons(kind: int, queries: Floats, entities: Floats, picks: NDArray[np.int32]) -> Floats:
-    """(batch, n): each query compared with the entities at its own picks (batch, n)."""
-    compared = np.empty(picks.shape, dtype=np.float32)
-    for b in prange(len(queries)):
-        for n in range(picks.shape[1]):
-            compared[b, n] = _compare(kind, queries[b], entities[picks[b, n]])
+def picked_comparisons(kind: int, queries: Floats, entities: Floats, order: Ids, starts: Ids) -> Floats:
+    """(batch, n): each query compared with the entities that it picked; `order` and `starts` are `group_places`'.
+
+    Entity by entity: a row of the large table is read once, and the queries stay in the cache.
+    """
+    width = len(order) // len(queries)
+    compared = np.empty((len(queries), width), dtype=np.float32)
+    for e in prange(len(entities)):
+        for at in range(starts[e], starts[e + 1]):
+            b, n = order[at] // width, order[at] % width
+            compared[b, n] = _compare(kind, queries[b], entities[e])
     return compared
 
 
 @fast
-def picked_query_gradient(
-    kind: int, queries: Floats, entities: Floats, picks: NDArray[np.int32], slopes: Floats
-) -> Floats:
-    gradient = np.zeros_like(queries)
-    for b in prange(len(queries)):
-        for n in range(picks.shape[1]):
-            _add_gradient(kind, queries[b], entities[picks[b, n]], slopes[b, n], gradient[b])
-    return gradient
-
-
-@fast
-def picked_entity_gradient(
+def picked_gradients(
     kind: int, queries: Floats, entities: Floats, order: Ids, starts: Ids, slopes: Floats
-) -> Floats:
-    """(entities, dim): entity by entity over the places that picked it, so that no two threads write the same row."""
-    gradient, width = np.zeros_like(entities), slopes.shape[1]
-    for e in prange(len(entities)):
-        for at in range(starts[e], starts[e + 1]):
-            b, n = order[at] // width, order[at] % width
-            _add_gradient(kind, entities[e], queries[b], slopes[b, n], gradient[e])
-    return gradient
+) -> tuple[Floats, Floats]:
+    """((batch, dim), (entities, dim)): in one pass, entity by entity, in a fixed number of parts with about as many
+    places each; every part has sums of its own for the queries, so no two threads write the same row."""
+    width = slopes.shape[1]
+    for_entities = np.zeros_like(entities)
+    sums = np.zeros((PARTS, queries.shape[0], queries.shape[1]), dtype=np.float32)
+    bounds = np.searchsorted(starts, np.arange(PARTS + 1) * len(order) // PARTS)
+    bounds[PARTS] = len(entities)
+    for part in prange(PARTS):
+        for e in range(bounds[part], bounds[part + 1]):
+            for at in range(starts[e], starts[e + 1]):
+                b, n = order[at] // width, order[at] % width
+                _add_gradient(kind, entities[e], queries[b], slopes[b, n], for_entities[e])
+                _add_gradient(kind, queries[b], entities[e], slopes[b, n], sums[part, b])
+    return sum_parts(sums), for_entities
 
 
 @compiled

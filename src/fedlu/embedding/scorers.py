@@ -313,14 +313,13 @@ def _compare_negatives(
     if rows.picks is None:
         pairs, gradient = COMPARISONS[comparison]
         return pairs(queries, rows.negatives), lambda slopes: gradient(queries, rows.negatives, slopes)
-    kind, picks, entities = private_kernels.KINDS[comparison], rows.picks, rows.negatives
+    kind, entities = private_kernels.KINDS[comparison], rows.negatives
+    order, starts = private_kernels.group_places(rows.picks, len(entities))
 
     def back(slopes: Floats) -> tuple[Floats, Floats]:
-        order, starts = private_kernels.group_places(picks, len(entities))
-        for_queries = private_kernels.picked_query_gradient(kind, queries, entities, picks, slopes)
-        return for_queries, private_kernels.picked_entity_gradient(kind, queries, entities, order, starts, slopes)
+        return private_kernels.picked_gradients(kind, queries, entities, order, starts, slopes)
 
-    return private_kernels.picked_comparisons(kind, queries, entities, picks), back
+    return private_kernels.picked_comparisons(kind, queries, entities, order, starts), back
 
 
 def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Floats:
