@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +23,7 @@ def report(name: str, rows: list[dict[str, object]], **facts: object) -> None:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
         table.add_row(*(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-    console = Console(soft_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     for fact, value in facts.items():
         console.print(f"{fact}: {value}")

@@ -11,6 +11,7 @@ from fedlu.config import METHODS, Settings
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
 from fedlu.federated import rounds
+from fedlu.federated.messages import Train
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
 from fedlu.learning.local_training import contrastive_pull, cubic_gradient, proximal_pull
@@ -88,6 +89,18 @@ def test_a_warm_fedlu_is_fede_until_the_tables_part(federation: Federation) -> N
     parted = play(federation, 5, method="fedlu", warm_rounds=3)
     for client in parted.clients:
         assert (client.local.values != client.avatar.values).any()
+
+
+def test_a_client_that_missed_the_parting_parts_when_it_comes(federation: Federation) -> None:
+    """With a fraction of clients, a round may pass without one: its local table is still a copy of the avatar."""
+    values = Settings(dimension=8, warm_rounds=2, learning_rate=1e-9)
+    party = gather(federation, values)
+    client, rows = party.clients[0], party.server.rows_for(party.clients[0].name)
+    client.train(Train(1, rows))
+    client.train(Train(9, rows + 1))  # the average has moved on meanwhile
+    np.testing.assert_allclose(client.local.values, client.avatar.values, atol=1e-6)
+    client.train(Train(10, rows + 2))
+    assert np.abs(client.local.values - client.avatar.values).max() > 0.9  # and only once
 
 
 def test_without_teaching_the_local_table_is_an_independent_client(federation: Federation) -> None:

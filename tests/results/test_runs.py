@@ -80,8 +80,10 @@ def test_what_a_run_leaves(data: Path, tmp_path: Path) -> None:
     assert all(event["seconds"] > 0 and event["losses"]["client-1"] for event in events)
 
 
-def test_evaluate_gives_the_metrics_again(data: Path, tmp_path: Path) -> None:
-    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+@pytest.mark.parametrize("model", ["TransE", "pykeen:TuckER"])
+def test_evaluate_gives_the_metrics_again(data: Path, tmp_path: Path, model: str) -> None:
+    """From the folder alone; a model's own parameters belong to the best round, too."""
+    fedlu.learn(data, out=tmp_path / "run", model=model, **{**QUICK, "learning_rate": 0.3})
     for split in ("valid", "test"):
         assert fedlu.evaluate(tmp_path / "run", split) == metrics_of(tmp_path / "run")[split]
     with pytest.raises(InputError, match="no split 'train'"):

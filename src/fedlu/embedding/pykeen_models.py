@@ -145,8 +145,11 @@ def make_interaction(name: str, dimension: int) -> Any:
         options["p"] = 1
     try:
         return kind(**options)
-    except (TypeError, ValueError) as bad:
-        raise InputError(f"pykeen:{name} cannot be made ({bad})", remedy="choose another model or dimension") from bad
+    except (TypeError, ValueError, RuntimeError, MemoryError) as bad:
+        reason = str(bad).splitlines()[0][:120]
+        raise InputError(
+            f"pykeen:{name} cannot be made ({reason})", remedy="choose another model or dimension"
+        ) from bad
 
 
 def _sizes(shape: str, dimension: int) -> tuple[int, ...]:

@@ -43,6 +43,8 @@ class Snapshot:
 
     entities: Floats
     relations: Floats
+    model: dict[str, Floats]
+    """What the model itself had learned by then; empty for most."""
 
 
 class Client:
@@ -65,6 +67,8 @@ class Client:
         self.relations = Table(model.start_relations(random, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.best: dict[str, Snapshot] = {}
+        self.parted = False
+        """FedLU: whether local and global have gone separate ways after the warm rounds."""
 
     # --- what a server may ask
 
@@ -78,7 +82,7 @@ class Client:
         """A round: take the global rows, train, give them back."""
         self._install(message.rows)
         if not self.settings.keep_optimizer:
-            for table in (self.local, self.avatar, self.relations):
+            for table in self._tables().values():
                 table.forget_memory()
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
@@ -94,7 +98,7 @@ class Client:
     def keep(self, message: Keep) -> None:
         for view in message.views:
             table = self.local if view == "local" else self.avatar
-            self.best[view] = Snapshot(table.values.copy(), self.relations.values.copy())
+            self.best[view] = Snapshot(table.values.copy(), self.relations.values.copy(), self._model_arrays())
 
     # --- learning
 
@@ -108,8 +112,8 @@ class Client:
         if method == "independent":
             return {"local": self._plain_epochs(round_number, self.local)}
         if method == "fedlu" and round_number > warm:
-            if round_number == warm + 1 and warm:
-                self.local = self.avatar.copy()  # the tables part
+            if warm and not self.parted:
+                self.local, self.parted = self.avatar.copy(), True
             return self._mutual_epochs(round_number, round_number - warm)
         loss = self._plain_epochs(round_number, self.avatar, self._pull())
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
@@ -169,6 +173,7 @@ class Client:
             entities, relations = table.values, self.relations.values
             if best:
                 entities, relations = self.best[view].entities, self.best[view].relations
+                self._set_model(self.best[view].model)
             anchors = entities[queries.anchors]
             found[view] = self.learner.score_all(entities, relations, anchors, queries.relations, queries.side)
         return found
@@ -179,6 +184,18 @@ class Client:
         own = self.learner.scorer.parameters
         tables = {"local": self.local, "avatar": self.avatar, "relations": self.relations}
         return tables if own is None else {**tables, "parameters": own}
+
+    def _model_arrays(self) -> dict[str, Floats]:
+        """What the model learned besides rows, for a snapshot."""
+        own = self.learner.scorer.parameters
+        mine = {} if own is None else {"parameters": own.values.copy()}
+        return {**mine, **self.learner.scorer.state()}
+
+    def _set_model(self, arrays: dict[str, Floats]) -> None:
+        own = self.learner.scorer.parameters
+        if own is not None:
+            own.values = arrays["parameters"]
+        self.learner.scorer.restore(arrays)
 
     def state(self) -> tuple[dict[str, Floats], dict[str, int]]:
         """Every array and counter that the future of this client depends on."""
@@ -193,6 +210,9 @@ class Client:
         for view, snapshot in self.best.items():
             arrays[f"best.{view}.entities"] = snapshot.entities
             arrays[f"best.{view}.relations"] = snapshot.relations
+            for name, array in snapshot.model.items():
+                arrays[f"best.{view}.model.{name}"] = array
+        counters["parted"] = int(self.parted)
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
@@ -200,8 +220,11 @@ class Client:
             table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
             table.memory = _under(f"{name}.memory.", arrays)
         self.learner.scorer.restore(_under("model.", arrays))
+        self.parted = bool(counters["parted"])
         self.best = {
-            view: Snapshot(arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"])
+            view: Snapshot(
+                arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"], _under(f"best.{view}.model.", arrays)
+            )
             for view in ("local", "global")
             if f"best.{view}.entities" in arrays
         }

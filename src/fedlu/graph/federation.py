@@ -82,17 +82,20 @@ class Federation:
             for client in self.clients
         )
 
+    def lift(self, number: int, triples: Triples) -> Triples:
+        """A client's triples in the ids of the union."""
+        rows = self.rows[number]
+        of_label = {label: place for place, label in enumerate(self.relations)}
+        relations = np.array([of_label[name] for name in self.clients[number].vocabulary.relations], dtype=np.int32)
+        return np.stack([rows[triples[:, 0]], relations[triples[:, 1]], rows[triples[:, 2]]], axis=1)
+
     def union(self) -> ClientGraph:
         """All clients' triples as one graph, for the centralized setting; its entity ids are the global rows."""
         vocabulary = Vocabulary(self.entities, self.relations)
         splits = {}
         for split in (*SPLITS, "forget"):
-            parts = []
-            for client, rows in zip(self.clients, self.rows, strict=True):
-                relations = np.array([vocabulary.relation_ids[name] for name in client.vocabulary.relations])
-                own = client.split(split)
-                parts.append(np.stack([rows[own[:, 0]], relations[own[:, 1]], rows[own[:, 2]]], axis=1))
-            splits[split] = sort_rows(np.concatenate(parts).astype(np.int32), vocabulary)
+            parts = [self.lift(number, client.split(split)) for number, client in enumerate(self.clients)]
+            splits[split] = sort_rows(np.concatenate(parts), vocabulary)
         return ClientGraph("all", vocabulary, splits["train"], splits["valid"], splits["test"], splits["forget"])
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlu.embedding import losses
-from fedlu.embedding.kernels import Floats
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
@@ -63,16 +63,14 @@ class Learner:
         self._apply_relations(relations, batch, both)
         return loss, avatar_loss
 
-    def score_all(
-        self, entities: Floats, relations: Floats, anchors: Floats, numbers: np.ndarray, side: Side
-    ) -> Floats:
+    def score_all(self, entities: Floats, relations: Floats, anchors: Floats, numbers: Ids, side: Side) -> Floats:
         """(batch, entities): for ranking; anchors are rows, numbers the relations' ids."""
         rows, side = relations[self._relation_rows(numbers, side)], self._compare_as(side)
         return self.scorer.compare_all(anchors, rows, entities, side)
 
     # --- inside
 
-    def _relation_rows(self, numbers: np.ndarray, side: Side) -> np.ndarray:
+    def _relation_rows(self, numbers: Ids, side: Side) -> Ids:
         return numbers + self.relations if self.reciprocal and side == Side.HEAD else numbers
 
     def _compare_as(self, side: Side) -> Side:
@@ -112,7 +110,7 @@ class Learner:
         update(relations, touched, touched.sum(gradient), optimizer=self.optimizer, rate=self.rate)
 
 
-Pull = Callable[[np.ndarray, Floats], Floats]
+Pull = Callable[[Ids, Floats], Floats]
 """From the ids and values of some rows to an addition to their gradient."""
 
 
@@ -176,7 +174,7 @@ def contrastive_pull(strength: float, temperature: float, current: Floats, previ
         length = np.sqrt((rows**2).sum(1, keepdims=True) + np.float32(1e-12))
         return rows / length, length
 
-    def pull(rows: np.ndarray, values: Floats) -> Floats:
+    def pull(rows: Ids, values: Floats) -> Floats:
         mine, length = unit(values)
         good, _ = unit(current[rows])
         bad, _ = unit(previous[rows])

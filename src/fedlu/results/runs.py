@@ -127,7 +127,7 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
 def gather(data: Federation, settings: Settings) -> Party:
     """A server and the clients of a federation, registered with each other."""
     if settings.method == "centralized":
-        clients = [Client(data.union(), settings, _exams_of_all(data, settings))]
+        clients = [Client(data.union(), settings, _exams_of_all(data))]
     else:
         clients = [Client(graph, settings) for graph in data.clients]
     for client in clients:
@@ -138,18 +138,13 @@ def gather(data: Federation, settings: Settings) -> Party:
     return Party(server, clients, transport)
 
 
-def _exams_of_all(data: Federation, settings: Settings) -> list[Exam]:
+def _exams_of_all(data: Federation) -> list[Exam]:
     """Centralized: one model of all entities, ranked within each client's own, filtered by that client's triples."""
-    union = data.union().vocabulary
     exams = []
-    for client, rows in zip(data.clients, data.rows, strict=True):
-        relations = np.array([union.relation_ids[name] for name in client.vocabulary.relations], dtype=np.int32)
-
-        def lift(triples: Any, rows: Any = rows, relations: Any = relations) -> Any:
-            return np.stack([rows[triples[:, 0]], relations[triples[:, 1]], rows[triples[:, 2]]], axis=1)
-
-        known = FilterIndex.of(lift(client.known), len(union.entities), len(union.relations))
-        exams.append(Exam(client.name, {"valid": lift(client.valid), "test": lift(client.test)}, known, rows))
+    for number, client in enumerate(data.clients):
+        known = FilterIndex.of(data.lift(number, client.known), len(data.entities), len(data.relations))
+        splits = {split: data.lift(number, client.split(split)) for split in ("valid", "test")}
+        exams.append(Exam(client.name, splits, known, candidates=data.rows[number]))
     return exams
 
 
