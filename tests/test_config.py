@@ -33,6 +33,9 @@ def test_the_stronger_wins() -> None:
     assert settings.warm_rounds == 3
     assert settings.weighted is False
     assert resolve("fast", method="fede", model="TransE").warm_rounds == 0
+    assert resolve("fast", method="fedlu", model="TransE").warm_rounds == 14
+    assert resolve("fast", method="fedlu", model="ComplEx").warm_rounds == 8  # said of the two together
+    assert resolve("fast", method="fede", model="ComplEx").optimizer == "adagrad"
     assert resolve("fast", method="fede", model="TransE", overrides={"learning_rate": "1e-2"}).learning_rate == 0.01
 
 

@@ -1,6 +1,7 @@
 """Settings of a run: frozen, typed, checked once. A recipe is a TOML file of the package; `--set key=value` overrides.
 
-A recipe's own keys hold for every run; its tables [models.NAME] and [methods.NAME] add what differs there.
+A recipe's own keys hold for every run; its tables [models.NAME], [methods.NAME] and [methods.NAME.models.NAME] add what
+differs there, each stronger than the one before.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
     """A recipe, what it says of this model and this method, and overrides, each stronger than the one before."""
     known = {field.name: field for field in fields(Settings)}
     text = read_recipe(recipe)
-    tables = [text, text.get("models", {}).get(model, {}), text.get("methods", {}).get(method, {}), overrides or {}]
+    of_method = text.get("methods", {}).get(method, {})
+    of_both = of_method.get("models", {}).get(model, {})
+    tables = [text, text.get("models", {}).get(model, {}), of_method, of_both, overrides or {}]
     values: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():
