@@ -40,6 +40,8 @@ class Settings:
     """Of distance models: the score is margin - distance."""
     initial_range: float = 0.0
     """Rows start uniformly within this; 0 means (margin + 2) / dimension."""
+    device: str = ""
+    """Where scores are computed: our fused loops on the CPU, unless this names a torch device (cpu, cuda, mps)."""
     reciprocal: bool = False
     """Two relation rows per relation, one for each direction."""
     # how a client learns

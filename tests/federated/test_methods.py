@@ -10,6 +10,7 @@ import pytest
 from fedlu.config import METHODS, Settings
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
+from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.messages import Train
 from fedlu.federated.rounds import DivergedError, Progress
@@ -193,6 +194,23 @@ def test_reciprocal_relations_have_two_rows(federation: Federation) -> None:
     client = party.clients[0]
     assert len(client.relations.values) == 2 * len(client.graph.vocabulary.relations)
     assert mrr(party, "global") > 0.25
+
+
+@pytest.mark.parametrize("model", ["TransE", "TransE-L2", "DistMult", "ComplEx", "RotatE"])
+@pytest.mark.parametrize("private", [False, True])
+def test_the_torch_fallback_trains_the_same_tables(federation: Federation, model: str, private: bool) -> None:
+    """Two rounds of mutual steps by the formulas and autograd on a torch device, and by the fused loops."""
+    options = {"method": "fedlu", "model": model, "private_negatives": private, "learning_rate": 1e-3}
+    fused, torch_ = (play(federation, 2, device=device, **options) for device in ("", "cpu"))
+    for mine, theirs in zip(fused.clients, torch_.clients, strict=True):
+        for table in ("local", "avatar", "relations"):
+            ours, formula = getattr(mine, table).values, getattr(theirs, table).values
+            assert np.abs(ours - formula).mean() < 2e-5, table  # Adam's first steps are signs: a few may differ
+
+
+def test_an_unknown_device_is_refused(federation: Federation) -> None:
+    with pytest.raises(InputError, match="device = 'gpu9' cannot be used"):
+        gather(federation, Settings(device="gpu9"))
 
 
 def test_partial_participation(federation: Federation) -> None:

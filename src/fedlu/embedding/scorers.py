@@ -101,6 +101,14 @@ def shape_of(model: str) -> Shape:
 # --- torch: the formulas ------------------------------------------------------------------------------------------
 
 
+def check_device(name: str) -> None:
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as bad:
+        reason = str(bad).splitlines()[0][:100]
+        raise InputError(f"device = {name!r} cannot be used ({reason})", remedy="leave it out for the CPU") from None
+
+
 def _complex(rows: torch.Tensor) -> torch.Tensor:
     real, imaginary = rows.chunk(2, dim=-1)
     return torch.complex(real, imaginary)
@@ -167,7 +175,7 @@ class Formulas(Stateless):
 
     def private(self, rows: Rows, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
         assert rows.picks is not None
-        chosen = leaves[3][torch.from_numpy(rows.picks).long()]  # (batch, n, dim)
+        chosen = leaves[3][torch.from_numpy(rows.picks).long().to(self.device)]  # (batch, n, dim)
         return self.scores([*leaves[:3], chosen], side)
 
     def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:

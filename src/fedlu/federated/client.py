@@ -52,7 +52,9 @@ class Client:
         self.name, self.graph, self.settings = graph.name, graph, settings
         entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
         seed = int(generator(settings.seed, "model", graph.name).integers(2**31))
-        model = model_of(settings.model, dimension=settings.dimension, margin=settings.margin, seed=seed)
+        model = model_of(
+            settings.model, dimension=settings.dimension, margin=settings.margin, seed=seed, device=settings.device
+        )
         self.width = model.entity_width
         self.views = VIEWS.get(settings.method, ALL_VIEWS)
         self.learner = learner_of(settings, model, relations)
