@@ -60,11 +60,11 @@ def test_a_run_is_resumed_only_when_asked(data: Path, tmp_path: Path, capsys: py
     ("options", "message"),
     [
         (["--set", "rounds"], "fedlu: --set rounds; write it as key=value"),
-        (["--set", "round=3"], "fedlu: no setting 'round'; known are method"),
+        (["--set", "round=3"], "fedlu: no setting 'round'; known are dimension"),
         (["--method", "fedavg"], "fedlu: method = 'fedavg'; choose one of independent"),
         (["--model", "TransX"], "fedlu: no model 'TransX'; choose one of TransE"),
         (["--recipe", "slow"], "fedlu: no recipe 'slow'; choose one of fast, paper, strong"),
-        (["--set", "dimension=1000000000"], "fedlu: 28 rows of 1,000,000,000 numbers need about"),
+        (["--set", "dimension=1000000000"], "fedlu: 28 rows of 1,000,000,000 numbers and the batches need about"),
     ],
 )
 def test_wrong_options_are_one_line(

@@ -50,6 +50,9 @@ def test_the_stronger_wins() -> None:
         ({"learning_rate": "nan"}, "learning_rate = nan; give a number above 0"),
         ({"teach_local": -1}, "teach_local = -1.0; give a finite number"),
         ({"fraction": 1.5}, "fraction = 1.5; give a share above 0, up to 1"),
+        ({"rounds": float("inf")}, "rounds = inf; give a value of type int"),
+        ({"temperature": 1e-300}, "temperature = 1e-300; give at least 0.01"),
+        ({"rounds": 5}, "warm_rounds = 14 of rounds = 5: the two tables would never part; give fewer"),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],
 )
@@ -66,7 +69,14 @@ def test_unknown_names_list_the_known() -> None:
         resolve("fast", method="fedavg", model="TransE")
     with pytest.raises(InputError, match="--set margin; write it as key=value"):
         parse_overrides(["margin"])
-    assert parse_overrides(["a = 1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+    assert parse_overrides(["margin = 1", "loss=x=y"]) == {"margin": "1", "loss": "x=y"}
+    for key in ("seed", "method", "recipe", "out"):  # options of their own, or nothing at all
+        with pytest.raises(InputError, match=f"no setting '{key}'; known are dimension"):
+            parse_overrides([f"{key}=1"])
+
+
+def test_a_large_seed_is_kept_whole() -> None:
+    assert resolve("fast", method="fede", model="TransE", overrides={"seed": 2**53 + 1}).seed == 2**53 + 1
 
 
 def test_the_starting_range_is_the_published_one() -> None:

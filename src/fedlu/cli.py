@@ -248,6 +248,8 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except MemoryError as trouble:
+        fail(f"not enough memory ({' '.join(str(trouble).split())[:120]}); give smaller settings", 1)
     except OSError as trouble:
         remedy = "check the path, its rights and the space left"
         fail(f"{trouble.filename or 'system'}: {trouble.strerror or trouble}; {remedy}", InputError.exit_code)

@@ -20,6 +20,8 @@ else:
 
 METHODS = ("independent", "centralized", "fede", "fedprox", "fedec", "fedlu")
 RECIPES = ("fast", "paper", "strong")
+OPTIONS = ("method", "model", "seed")
+"""Settings that are options of `fedlu learn`, not for --set."""
 CHOICES = {
     "method": METHODS,
     "loss": ("contrastive", "cross_entropy"),
@@ -109,6 +111,11 @@ class Settings:
         for name in ("fraction", "valid_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
+        if self.temperature < 0.01:
+            raise InputError(f"temperature = {self.temperature}", remedy="give at least 0.01")
+        if self.method == "fedlu" and self.warm_rounds >= self.rounds:
+            what = f"warm_rounds = {self.warm_rounds} of rounds = {self.rounds}: the two tables would never part"
+            raise InputError(what, remedy="give fewer warm_rounds or more rounds")
 
     @property
     def start_range(self) -> float:
@@ -145,12 +152,15 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """From ["margin=9", ...] to {"margin": "9", ...}."""
+    """From ["margin=9", ...] to {"margin": "9", ...}; what has an option of its own is not set this way."""
+    known = [field.name for field in fields(Settings) if field.name not in OPTIONS]
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise InputError(f"--set {pair}", remedy="write it as key=value")
+        if key.strip() not in known:
+            raise InputError(f"no setting {key.strip()!r}", remedy=f"known are {', '.join(known)}")
         found[key.strip()] = value.strip()
     return found
 
@@ -160,8 +170,10 @@ def _as_type(key: str, value: Any, kind: str) -> Any:
     try:
         if kind == "bool":
             return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
-        if kind == "int" and float(value) != int(float(value)):
-            raise ValueError
-        return int(float(value)) if kind == "int" else float(value) if kind == "float" else str(value)
-    except (ValueError, KeyError, TypeError):
+        if kind == "int":
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError
+            return int(value)
+        return float(value) if kind == "float" else str(value)
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise InputError(f"{key} = {value!r}", remedy=f"give a value of type {kind}") from None

@@ -107,6 +107,24 @@ def test_following_the_slopes_brings_the_student_to_the_teacher(made: Made) -> N
     assert losses.distillation(scores, teacher, masked, weights)[1] < before / 20
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_masked_score_far_above_the_rest_hides_nothing(name: str) -> None:
+    """True triples are masked, and true triples score high."""
+    scores = np.array([[0.0, 100.0, -5.0, 2.0]], dtype=np.float32)
+    teacher, masked = np.array([[1.0, 300.0, 0.0, 0.5]], dtype=np.float32), np.array([[False, True, False, False]])
+    weights = np.ones(1, dtype=np.float32)
+    fused, formula = CASES[name]
+    given = [torch.from_numpy(each) for each in (scores, teacher, masked, weights)]
+    assert fused(scores, teacher, masked, weights)[1] == pytest.approx(formula(*given).item(), rel=1e-5)
+
+
+def test_a_row_with_every_negative_masked_learns_from_its_positive() -> None:
+    scores, masked = np.array([[0.0, 3.0, 4.0]], dtype=np.float32), np.array([[False, True, True]])
+    slopes, value = losses.contrastive(scores, masked, np.ones(1, dtype=np.float32), 1.0)
+    assert slopes.tolist() == [[-0.5, 0.0, 0.0]]
+    assert value == pytest.approx(np.log(2), rel=1e-5)
+
+
 def test_extreme_scores_stay_finite() -> None:
     scores = np.array([[300, -300, 300], [-300, 300, -300]], dtype=np.float32)
     masked, weights = np.zeros((2, 3), dtype=bool), np.ones(2, dtype=np.float32)

@@ -29,7 +29,9 @@ def test_an_epoch_asks_for_every_head_and_every_tail_once(triples: np.ndarray, p
     for side in Side:
         rows = [row for batch in batches if batch.queries.side == side for row in asked(batch)]
         assert sorted(rows) == sorted(map(tuple, triples.tolist()))
-    assert max(len(batch.answers) for batch in batches) == 16
+    sizes = [len(batch.answers) for batch in batches]
+    assert max(sizes) <= 16
+    assert min(sizes) >= max(sizes) - 1  # a last batch of one triple would upset a batch norm
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -63,8 +65,9 @@ def test_negatives_are_drawn_anew_and_by_the_seed(triples: np.ndarray) -> None:
 def test_more_negatives_than_entities_means_all_of_them(triples: np.ndarray) -> None:
     sampler = Sampler.of(triples, ENTITIES, RELATIONS, weighted=True)
     batch = next(sampler.epoch(np.random.default_rng(1), 16, 999))
+    size = len(batch.answers)
     assert batch.negatives.tolist() == list(range(ENTITIES))
-    assert batch.masked[np.arange(16), 1 + batch.answers].all()  # the answer itself is no negative
+    assert batch.masked[np.arange(size), 1 + batch.answers].all()  # the answer itself is no negative
 
 
 def test_weights_by_hand() -> None:

@@ -92,6 +92,12 @@ def test_the_seed_decides_where_it_starts() -> None:
     assert (first.values != other.values).any()
 
 
+@pytest.mark.parametrize("name", ["MultiLinearTucker", "AutoSF"])
+def test_what_does_not_fit_is_refused_at_once(name: str) -> None:
+    with pytest.raises(InputError, match=f"pykeen:{name} (does not fit|cannot be made)"):
+        model_of(f"pykeen:{name}", dimension=8, margin=1.0)
+
+
 def test_unknown_names_suggest() -> None:
     with pytest.raises(InputError, match="no PyKEEN interaction 'HolEE'; did you mean hole"):
         model_of("pykeen:HolEE", dimension=4, margin=1.0)

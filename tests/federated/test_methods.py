@@ -214,10 +214,25 @@ def test_an_unknown_device_is_refused(federation: Federation) -> None:
 
 
 def test_partial_participation(federation: Federation) -> None:
-    party = play(federation, 3, method="fede", fraction=0.34)
-    trained = [client for client in party.clients if client.avatar.updates]
-    assert 1 <= len(trained) <= 3
-    assert np.isfinite(party.server.table).all()
+    """One client of three in a round: after one round, one has trained; after many, all have."""
+    for number, expected in ((1, 1), (12, 3)):
+        party = play(federation, number, method="fede", fraction=0.34)
+        assert len([client for client in party.clients if client.avatar.updates]) == expected
+
+
+def test_an_independent_client_sends_nothing(federation: Federation) -> None:
+    party = play(federation, 1, method="independent")
+    assert party.server.table.size == 0
+    assert all(not len(client.shared) for client in party.clients)
+
+
+def test_phases_are_not_regularised(federation: Federation) -> None:
+    """The cubic regulariser is about sizes; RotatE's relations are angles, which it must leave alone."""
+    options = {"method": "independent", "model": "RotatE", "dimension": 7, "learning_rate": 1e-3}
+    free, held = (play(federation, 1, n3=n3, **options).clients[0] for n3 in (0.0, 1e3))
+    assert np.abs(held.local.values).mean() < np.abs(free.local.values).mean()
+    start = gather(federation, free.settings).clients[0].relations.values
+    assert np.abs(held.relations.values - start).mean() < 3 * np.abs(free.relations.values - start).mean()
 
 
 def test_optimizer_memory_is_kept_or_not(federation: Federation) -> None:

@@ -89,6 +89,25 @@ def test_repeated_lines_are_read_once_and_counted(hospitals: Path, write: Write)
     assert (len(south.valid), south.repeated) == (1, 2)
 
 
+def test_the_union_does_not_train_on_anybodys_test(hospitals: Path, write: Write) -> None:
+    write("hospitals/south/train.tsv", "aspirin\ttreats\tfever\nflu\tcauses\tfever\nada\thas\tfever\nflu\tis\tfever\n")
+    federation = load(hospitals)  # north's test triple (ada, has, fever) is in south's train
+    union = federation.union()
+    assert ("ada", "has", "fever") in union.vocabulary.labels(union.test)
+    assert ("ada", "has", "fever") not in union.vocabulary.labels(union.train)
+    assert ("flu", "is", "fever") in union.vocabulary.labels(union.train)
+    for client, number in zip(federation.clients, (0, 1), strict=True):
+        lifted = union.vocabulary.labels(federation.lift(number, client.test))
+        assert sorted(lifted) == sorted(client.vocabulary.labels(client.test))
+
+
+@pytest.mark.parametrize("name", ["a\nb", "caf\udce9"])
+def test_client_names_are_plain_text(hospitals: Path, name: str) -> None:
+    (hospitals / "north").rename(hospitals / name)
+    with pytest.raises(InputError, match="the name of a client is not plain text; rename"):
+        load(hospitals)
+
+
 def test_folders_that_are_no_federation(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         load(tmp_path / "nowhere")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 import fedlu
@@ -21,7 +22,7 @@ from fedlu.errors import InputError
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Train, Trained
 from fedlu.federated.rounds import DivergedError
-from fedlu.graph import load, partition, read, save
+from fedlu.graph import Federation, load, partition, read, save
 from fedlu.results import runs
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
@@ -140,6 +141,69 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_a_client_may_be_called_server(tmp_path: Path) -> None:
+    save(partition(read("nations"), clients=2, by="random", seed=1), tmp_path / "data", {})
+    (tmp_path / "data" / "client-1").rename(tmp_path / "data" / "server")
+    fedlu.learn(tmp_path / "data", out=tmp_path / "run", **QUICK)
+    assert fedlu.evaluate(tmp_path / "run") == metrics_of(tmp_path / "run")["test"]
+
+
+def test_two_clients_of_one_name_are_refused(data: Path, tmp_path: Path) -> None:
+    client = load(data).clients[0]
+    with pytest.raises(InputError, match="two clients have the same name"):
+        fedlu.learn(Federation("twins", (client, client)), out=tmp_path / "run", **QUICK)
+
+
+def test_killed_before_it_had_a_config_it_can_begin(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.part").write_text('{"half')
+    assert fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)["rounds"] == 6
+
+
+def test_one_process_at_a_time(data: Path, tmp_path: Path) -> None:
+    def again(*_: object) -> None:
+        fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)
+
+    with pytest.raises(InputError, match="another process is at this run"):
+        fedlu.learn(data, out=tmp_path / "run", watch=again, **QUICK)
+
+
+def test_another_version_does_not_resume(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    monkeypatch.setattr(fedlu, "__version__", "99")
+    with pytest.raises(InputError, match="begun with fedlu 0"):
+        fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)
+
+
+@pytest.mark.parametrize("name", ["config.json", "state.json", "checkpoints/round-000006/client-0001.safetensors"])
+def test_a_damaged_run_is_one_line(data: Path, tmp_path: Path, name: str) -> None:
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    (tmp_path / "run" / name).write_text("{")
+    with pytest.raises(InputError, match=r"not a file of a run|the checkpoint is damaged"):
+        fedlu.evaluate(tmp_path / "run")
+
+
+def test_a_full_disk_is_an_os_error_and_the_run_goes_on_later(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    written, save_file = [], runs.save_file
+
+    def full(arrays: Any, path: Path) -> None:
+        written.append(path)
+        if len(written) == 5:  # in the middle of the second checkpoint
+            path.write_bytes(b"half")
+            raise SafetensorError("No space left on device")
+        save_file(arrays, path)
+
+    monkeypatch.setattr(runs, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    fedlu.learn(data, out=tmp_path / "whole", **QUICK)
+    fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
 def test_a_run_over_changed_data_is_not_evaluated(tmp_path: Path) -> None:
     data = tmp_path / "data"
     save(partition(read("nations"), clients=2, by="random", seed=1), data, {})
@@ -225,10 +289,12 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(data: Path, tmp_pat
     while not (broken / "metrics.json").exists():
         process = start(broken)
         deadline = time.monotonic() + 60
-        while process.poll() is None and not (broken / "config.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for = broken if kills % 4 == 0 else broken / "config.json"  # some before it has a config
+        while process.poll() is None and not wait_for.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
         if kills < 12:
-            time.sleep(float(random.uniform(0, 0.35)))  # the whole of the rounds takes about this long
+            if wait_for != broken:
+                time.sleep(float(random.uniform(0, 0.35)))  # the whole of the rounds takes about this long
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
                 kills += 1

@@ -226,9 +226,9 @@ def probabilities(scores: Floats, masked: NDArray[np.bool_], temperature: float)
     inverse = np.float32(1 / temperature)
     for b in prange(batch):
         row, out, hidden = scores[b], result[b], masked[b]
-        top = row[0]
+        top = row[0]  # of what is not masked: a masked place may score far above the rest
         for k in range(width):
-            top = max(top, row[k])
+            top = max(top, row[0] if hidden[k] else row[k])
         total = np.float32(0)
         for k in range(width):
             value = _exp((row[k] - top) * inverse) * np.float32(not hidden[k])
@@ -253,9 +253,9 @@ def sigmoid_slopes(
     one, sharp = np.float32(1), np.float32(adversarial)
     for b in prange(batch):
         row, out, hidden = scores[b], slopes[b], masked[b]
-        top = row[1]
+        top = np.float32(-3e38)
         for k in range(1, width):
-            top = max(top, row[k])
+            top = max(top, np.float32(-3e38) if hidden[k] else row[k])
         total = np.float32(0)
         for k in range(1, width):
             value = _exp(sharp * (row[k] - top)) * np.float32(not hidden[k])

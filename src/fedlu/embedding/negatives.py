@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,7 +48,8 @@ class Sampler:
         batches = []
         for side in Side:
             order = random.permutation(len(self.triples))
-            batches += [(side, order[at : at + batch_size]) for at in range(0, len(order), batch_size)]
+            number = max(1, math.ceil(len(order) / batch_size))
+            batches += [(side, part) for part in np.array_split(order, number)]  # even, so that none is of one alone
         for number in random.permutation(len(batches)):
             side, chosen = batches[number]
             yield self.batch(chosen, side, random, negatives)

@@ -1,7 +1,8 @@
 """Any interaction of PyKEEN as a model, by autograd: `pykeen:HolE`, `pykeen:TuckER`, `pykeen:ConvE` and so on.
 
 What an interaction holds besides entities and relations (a core tensor, convolutions) belongs to the client, like its
-relations: it is a table of one row here, trained with the rest, and it never leaves.
+relations: it is a table of one row here, trained with the rest, and it never leaves. PyKEEN's models add constraints to
+some interactions (unit quaternions for QuatE, say); these are not part of the interaction, and not applied.
 """
 
 from __future__ import annotations
@@ -42,6 +43,23 @@ class PykeenScorer:
         self.parameters = Table(torch.cat(flat).numpy()[None, :].copy()) if flat else None  # (1, numbers)
         self._gradient: Floats | None = None
         self._loaded: tuple[int, int] | None = None
+        self._try(name)
+
+    def _try(self, name: str) -> None:
+        """A few rows forth and back, so that an interaction that does not fit is refused now and not in a round."""
+        widths = (self.entity_width, self.relation_width, self.entity_width, self.entity_width)
+        anchors, relations, answers, negatives = (np.full((2, width), 0.1, dtype=np.float32) for width in widths)
+        rows = Rows(anchors, relations, answers, negatives)
+        before = self.state()
+        try:
+            for side in Side:
+                scores, back = self.forward(rows, side)
+                back(np.ones_like(scores))
+        except (RuntimeError, ValueError, AttributeError, TypeError, IndexError) as bad:
+            reason = str(bad).splitlines()[0][:120]
+            raise InputError(f"pykeen:{name} does not fit ({reason})", remedy="choose another model") from bad
+        self.restore(before)
+        self._gradient = None
 
     @property
     def entity_width(self) -> int:
@@ -67,7 +85,8 @@ class PykeenScorer:
             own = [torch.zeros_like(w) if g is None else g for w, g in zip(self._weights, found[4:], strict=True)]
             if own:
                 self._gradient = torch.cat([each.reshape(-1) for each in own]).cpu().numpy()[None, :]
-            return Rows(*(each.cpu().numpy() for each in found[:4]))
+            rows_ = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=False)]
+            return Rows(*(each.cpu().numpy() for each in rows_))
 
         return scores.detach().cpu().numpy(), backward
 

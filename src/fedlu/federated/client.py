@@ -75,7 +75,9 @@ class Client:
     # --- what a server may ask
 
     def register(self, key: bytes) -> Registration:
-        return Registration(self.name, tokens(self.graph.vocabulary.entities, key))
+        """An independent client takes no part: it has nothing to share."""
+        labels = () if self.settings.method == "independent" else self.graph.vocabulary.entities
+        return Registration(self.name, tokens(labels, key))
 
     def welcome(self, message: Welcome) -> None:
         self.shared = message.shared
@@ -242,6 +244,7 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         n3=settings.n3,
         reciprocal=settings.reciprocal,
         complex_rows=model.complex_rows,
+        relations_are_phases=model.relations_are_phases,
         relations=relations,
     )
 

@@ -56,6 +56,7 @@ def learn(
     fraction: float,
     evaluate_every: int,
     patience: int,
+    warm_rounds: int = 0,
 ) -> Iterator[RoundEvent]:
     """Go on from `progress` to the end, a round at a time; `progress` is up to date whenever an event is given."""
     progress.rounds = rounds
@@ -68,19 +69,24 @@ def learn(
             for table, loss in reply.losses.items():
                 if not math.isfinite(loss):
                     what = f"round {number}: the {table} loss of {reply.client} is {loss}"
-                    raise DivergedError(what, remedy="lower learning_rate; the last good checkpoint is kept")
+                    raise DivergedError(what, remedy="lower learning_rate; what was checkpointed is kept")
         server.aggregate(replies)
         progress.round = number
         valid = None
+        down = {name: request.rows.nbytes for name, request in requests.items()}
         if number % evaluate_every == 0 or number == rounds:
             valid = measure(server, transport, number, "valid")
             _judge(transport, progress, valid)
+            if number <= warm_rounds:
+                progress.waited = 0  # the method has not begun in earnest
+            for name in server.rows:  # to be measured, every client was sent the new rows
+                down[name] = down.get(name, 0) + server.rows_for(name).nbytes
         progress.finished = number >= rounds or progress.waited >= patience
         yield RoundEvent(
             round=number,
             losses={reply.client: reply.losses for reply in replies},
             bytes_up={reply.client: reply.rows.nbytes for reply in replies},
-            bytes_down={name: request.rows.nbytes for name, request in requests.items()},
+            bytes_down=down,
             seconds=time.perf_counter() - start,
             valid=valid,
         )
@@ -99,14 +105,18 @@ def by_view(replies: list[Measured]) -> dict[str, Any]:
 
 
 def _judge(transport: Transport, progress: Progress, valid: dict[str, Any]) -> None:
-    """Keep the tables of each view that was never better; count how often none was."""
+    """Keep the tables of each view that was never better; count how often none was.
+
+    A blend has no tables of its own: it is made of the best local and the best global ones.
+    """
     better = []
     for view, found in valid.items():
+        if view == "blend":
+            continue
         mrr = found["weighted"].get("mrr", 0.0)
         if mrr > progress.best.get(view, -1.0):
             progress.best[view], progress.best_round[view] = mrr, progress.round
             better.append(view)
     progress.waited = 0 if better else progress.waited + 1
-    kept = tuple(view for view in better if view != "blend")  # a blend has no table of its own
-    if kept:
-        transport.keep(Keep(progress.round, kept))
+    if better:
+        transport.keep(Keep(progress.round, tuple(better)))

@@ -96,6 +96,9 @@ class Federation:
         for split in (*SPLITS, "forget"):
             parts = [self.lift(number, client.split(split)) for number, client in enumerate(self.clients)]
             splits[split] = sort_rows(np.concatenate(parts), vocabulary)
+        held = np.concatenate([vocabulary.keys(splits[split]) for split in ("valid", "test")])
+        for split in ("train", "forget"):  # what one client is tested on, another may have trained on
+            splits[split] = splits[split][~np.isin(vocabulary.keys(splits[split]), held)]
         return ClientGraph("all", vocabulary, splits["train"], splits["valid"], splits["test"], splits["forget"])
 
     @cached_property
@@ -120,6 +123,9 @@ def load(folder: str | Path, *, allow_leaks: bool = False) -> Federation:
     if not parts:
         remedy = "expected one sub-folder per client with train, valid and test files"
         raise InputError("no clients", where=folder, remedy=remedy)
+    for part in parts:
+        if not part.name.isprintable() or part.name.encode("utf-8", "replace").decode() != part.name:
+            raise InputError("the name of a client is not plain text", where=folder, remedy=f"rename {part.name!a}")
     clients = tuple(_load_client(part) for part in parts)
     if not allow_leaks:
         refuse_leaks(folder, clients)

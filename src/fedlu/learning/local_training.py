@@ -27,6 +27,7 @@ class Learner:
     n3: float
     reciprocal: bool
     complex_rows: bool
+    relations_are_phases: bool
     relations: int
 
     def plain_step(self, table: Table, relations: Table, batch: Batch, pull: Pull | None = None) -> float:
@@ -86,7 +87,7 @@ class Learner:
             negatives=table.values[batch.negatives],
             picks=batch.picks,
         )
-        return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self.n3, self.complex_rows)
+        return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self)
 
     def _predict(self, scores: Floats, batch: Batch) -> tuple[Floats, float]:
         if self.loss == "cross_entropy":
@@ -131,18 +132,20 @@ class Pass:
     rows: Rows
     scores: Floats
     _backward: Callable[[Floats], Rows]
-    n3: float
-    complex_rows: bool
+    learner: Learner
 
     def backward(self, slopes: Floats) -> Rows:
-        found = self._backward(slopes)
-        if not self.n3:
+        found, n3, complex_rows = self._backward(slopes), self.learner.n3, self.learner.complex_rows
+        if not n3:
             return found
-        share = self.n3 / len(self.rows.anchors)
+        share = n3 / len(self.rows.anchors)
+        relations = found.relations
+        if not self.learner.relations_are_phases:  # an angle has no size to keep small
+            relations = relations + cubic_gradient(self.rows.relations, share, complex_rows)
         return Rows(
-            found.anchors + cubic_gradient(self.rows.anchors, share, self.complex_rows),
-            found.relations + cubic_gradient(self.rows.relations, share, self.complex_rows),
-            found.answers + cubic_gradient(self.rows.answers, share, self.complex_rows),
+            found.anchors + cubic_gradient(self.rows.anchors, share, complex_rows),
+            relations,
+            found.answers + cubic_gradient(self.rows.answers, share, complex_rows),
             found.negatives,
         )
 

@@ -3,7 +3,7 @@
     config.json     settings, recipe, data and its fingerprint, version
     events.jsonl    one record per round
     state.json      where the run is, and which checkpoint says so; replaced in one step
-    checkpoints/    one folder, of the last checkpoint: server.safetensors and a file per client
+    checkpoints/    one folder, of the last checkpoint: server.safetensors and a numbered file per client
     metrics.json    when it is done
 
 A checkpoint is written whole before `state.json` names it, so a run killed at any moment goes on from the last one; and
@@ -12,17 +12,21 @@ since every random draw is made from the seed, the round and the client, it ends
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import fedlu
@@ -88,19 +92,19 @@ def learn(
         "fedlu": fedlu.__version__,
     }
     _open_folder(folder, config, resume=resume)
-    if (folder / "metrics.json").exists():
-        return read_metrics(folder)
-    party, progress, seconds = _go_on(folder, data, settings)
-    _run(folder, party, progress, settings, seconds, watch)
-    return _finish(folder, party, progress, config)
+    with _alone(folder):
+        if (folder / "metrics.json").exists():
+            return read_metrics(folder)
+        party, progress, seconds = _go_on(folder, data, settings)
+        _run(folder, party, progress, settings, seconds, watch)
+        return _finish(folder, party, progress, config)
 
 
 def read_metrics(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "metrics.json"
     if not path.is_file():
         raise InputError("no finished run", where=folder, remedy="finish it with `fedlu learn ... --resume`")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return read_json(path)
 
 
 def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
@@ -109,7 +113,7 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
     folder = Path(folder)
     read_metrics(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     if config["data"] is None:
         raise InputError("its data was given in memory", where=folder, remedy="evaluate it where it was learned")
     data = federations.load(config["data"])
@@ -130,6 +134,8 @@ def gather(data: Federation, settings: Settings) -> Party:
         clients = [Client(data.union(), settings, _exams_of_all(data))]
     else:
         clients = [Client(graph, settings) for graph in data.clients]
+    if len({client.name for client in clients}) < len(clients):
+        raise InputError("two clients have the same name", where=data.name, remedy="rename one of them")
     for client in clients:
         client.exams = [_sampled(exam, settings) for exam in client.exams]
     server = Server(clients[0].width, settings.start_range, settings.seed)
@@ -165,11 +171,13 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         entities = len(data.entities)
     width = model_of(settings.model, dimension=settings.dimension, margin=settings.margin).entity_width
     copies = 2 * (1 + 2) + 2  # two tables with the moments of Adam, and the best of each
-    needed = 4 * entities * width * copies
+    batch = settings.batch_size * settings.negatives * 8  # scores, slopes and what is made of them
+    needed = 4 * (entities * width * copies + batch)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > 0.9 * there:
-        what = f"{entities:,} rows of {width:,} numbers need about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
-        raise InputError(what, remedy="give a smaller dimension")
+        room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
+        what = f"{entities:,} rows of {width:,} numbers and the batches need {room}"
+        raise InputError(what, remedy="give a smaller dimension or batch")
 
 
 def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
@@ -177,7 +185,10 @@ def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
     if path.is_file():
         if not resume:
             raise InputError("holds a run", where=folder, remedy="choose another --out, or --resume to continue it")
-        old = json.loads(path.read_text(encoding="utf-8"))
+        old = read_json(path)
+        if old.get("fedlu") != config["fedlu"]:
+            what = f"the run was begun with fedlu {old.get('fedlu')}"
+            raise InputError(what, where=folder, remedy="resume it with that version, so that the result is the same")
         if old["fingerprint"] != config["fingerprint"]:
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
         changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
@@ -185,7 +196,8 @@ def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
             values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
             raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    begun = f".{path.name}.part"  # a run that was killed before it had a config has nothing else
+    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {begun}):
         raise InputError("is in use, and not by a run", where=folder, remedy="choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, config)
@@ -201,12 +213,14 @@ def _go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, P
     if not path.is_file():
         (folder / "events.jsonl").unlink(missing_ok=True)
         return party, Progress(), 0.0
-    state = json.loads(path.read_text(encoding="utf-8"))
+    state = read_json(path)
     checkpoint = folder / "checkpoints" / state["checkpoint"]
-    party.server.table = load_file(checkpoint / "server.safetensors")["table"]
-    for client in party.clients:
-        arrays = load_file(checkpoint / f"{client.name}.safetensors")
-        client.restore(arrays, state["counters"][client.name])
+    try:
+        party.server.table = load_file(checkpoint / "server.safetensors")["table"]
+        for number, client in enumerate(party.clients):
+            client.restore(load_file(checkpoint / _client_file(number)), state["counters"][client.name])
+    except (SafetensorError, KeyError, FileNotFoundError) as bad:
+        raise InputError(f"the checkpoint is damaged ({bad})", where=checkpoint, remedy="start a new run") from bad
     if not state["progress"]["finished"]:
         os.truncate(folder / "events.jsonl", state["events_bytes"])
     return party, Progress(**state["progress"]), state["seconds"]
@@ -224,6 +238,7 @@ def _run(
         fraction=settings.fraction,
         evaluate_every=settings.evaluate_every,
         patience=settings.patience,
+        warm_rounds=settings.warm_rounds if settings.method == "fedlu" else 0,
     )
     with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
         for event in loop:
@@ -244,22 +259,42 @@ def _save(folder: Path, party: Party, progress: Progress, events_bytes: int, sec
     scratch = checkpoint.with_suffix(".part")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    save_file({"table": party.server.table}, scratch / "server.safetensors")
+    _save_arrays({"table": party.server.table}, scratch / "server.safetensors")
     counters = {}
-    for client in party.clients:
+    for number, client in enumerate(party.clients):
         arrays, counters[client.name] = client.state()
-        save_file(arrays, scratch / f"{client.name}.safetensors")
+        _save_arrays(arrays, scratch / _client_file(number))
     shutil.rmtree(checkpoint, ignore_errors=True)
     scratch.rename(checkpoint)
     state = {"checkpoint": name, "progress": asdict(progress), "counters": counters}
     write_json(folder / "state.json", {**state, "events_bytes": events_bytes, "seconds": seconds})
+    _tidy(checkpoint)
+
+
+def _tidy(checkpoint: Path) -> None:
+    """Leave this checkpoint alone in its folder."""
     for old in checkpoint.parent.iterdir():
         if old != checkpoint:
             shutil.rmtree(old)
 
 
+def _client_file(number: int) -> str:
+    """By number, since a client may be called anything, `server` included; the order is that of their names."""
+    return f"client-{number:04}.safetensors"
+
+
+def _save_arrays(arrays: dict[str, Any], path: Path) -> None:
+    try:
+        save_file(arrays, path)
+    except SafetensorError as bad:
+        raise OSError(errno.EIO, f"cannot be written ({bad})", str(path)) from bad
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, Any]) -> dict[str, Any]:
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state = read_json(folder / "state.json")
+    _tidy(folder / "checkpoints" / state["checkpoint"])
     start = time.perf_counter()
     found = {
         split: rounds.measure(party.server, party.transport, progress.round, source, best=True)
@@ -280,6 +315,27 @@ def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, An
     }
     write_json(folder / "metrics.json", metrics)
     return metrics
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, however it ends."""
+    path = folder / ".lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError("another process is at this run", where=folder, remedy="wait for it, or stop it") from None
+        yield
+        path.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, FileNotFoundError) as bad:
+        raise InputError(f"not a file of a run ({bad})", where=path, remedy="start a new run") from None
+    return found
 
 
 def write_json(path: Path, value: Any) -> None:
