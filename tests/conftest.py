@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+# The graphs of the tests are tiny: a second thread would only wait, long on a busy machine. Set before Numba is loaded;
+# that threads change no result has a test of its own.
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import tarfile
 from collections.abc import Callable
 from pathlib import Path

@@ -265,6 +265,15 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(
     assert metrics_of(tmp_path / "whole")["test"] == metrics_of(broken)["test"]
 
 
+def test_the_number_of_threads_changes_nothing(data: Path, tmp_path: Path) -> None:
+    program = "import sys, fedlu; fedlu.learn(sys.argv[1], out=sys.argv[2], dimension=32, rounds=3, warm_rounds=1)"
+    for threads in ("1", "2"):
+        environment = {**os.environ, "NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        command = [sys.executable, "-c", program, str(data), str(tmp_path / threads)]
+        subprocess.run(command, env=environment, check=True)
+    assert_same(tmp_path / "1", tmp_path / "2")
+
+
 PROGRAM = """
     import sys
     import fedlu
