@@ -85,7 +85,7 @@ def show_statistics(statistics: FederationStatistics) -> None:
         sizes.add_column(name, justify="right")
     for name in ("mean degree", "median", "largest", "clustering"):
         shape.add_column(name, justify="right")
-    shape.add_column("1, 2-3, 4-7, ...", no_wrap=True)  # entities in each class of degree
+    shape.add_column("entities of degree\n1, 2-3, 4-7, ...", no_wrap=True)
     for client in statistics.clients:
         counts = (client.relations, client.entities, *client.triples.values())
         sizes.add_row(client.name, *(f"{count:,}" for count in counts))

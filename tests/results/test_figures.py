@@ -35,6 +35,7 @@ def test_any_name_can_be_drawn_and_ten_clients_told_apart(tmp_path: Path) -> Non
     looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in panel.lines}
     assert len(looks) == 10
     assert len(panel.get_legend().get_texts()) == 10
+    assert all(tick.get_parse_math() for tick in panel.get_xticklabels())  # powers of ten are formulas still
 
 
 @pytest.mark.parametrize("degrees", [{1: 5}, {1: 5, 2: 3, 9: 1, 10: 1, 99: 2, 100: 1, 1000: 1}, {6133: 1, 4: 8}])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -19,17 +17,10 @@ COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#B
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
 KINDS = (".png", ".svg", ".pdf")
-PLAIN_TEXT: Any = {"text.parse_math": False}
-"""A name with a dollar sign is a name, not a formula."""
 
 
 def degree_distributions(federations: list[FederationStatistics]) -> Figure:
     """One panel per federation, side by side on shared axes: the share of a client's entities by degree."""
-    with matplotlib.rc_context(PLAIN_TEXT):
-        return _degree_distributions(federations)
-
-
-def _degree_distributions(federations: list[FederationStatistics]) -> Figure:
     figure = Figure(figsize=(5.2 * len(federations), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(federations), squeeze=False, sharex=True, sharey=True)[0]
@@ -57,8 +48,8 @@ def _degree_distributions(federations: list[FederationStatistics]) -> Figure:
 
 
 def _drawable(name: str) -> str:
-    """Matplotlib leaves out of a legend what begins with an underscore, and cannot draw half a character."""
-    name = name.encode("utf-8", "replace").decode()
+    """A name as it is: a dollar is no formula, an underscore in front no wish to be left out of the legend."""
+    name = name.encode("utf-8", "replace").decode().replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name
 
 
@@ -90,7 +81,7 @@ def save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.part")
     try:
-        with matplotlib.rc_context(PLAIN_TEXT), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
             figure.savefig(scratch, format=path.suffix.lstrip(".").lower(), dpi=150)
         scratch.replace(path)
