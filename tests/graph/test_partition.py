@@ -108,7 +108,7 @@ TRIPLES = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=3, max_size=80
 @settings(deadline=None)
 @given(TRIPLES, st.integers(0, 5))
 def test_train_keeps_what_can_be_kept(rows: list[tuple[int, int, int]], seed: int) -> None:
-    """An order of all rows; and if some set of that size can be held out at no loss, then nothing small is lost."""
+    """An order of all rows; and where one triple for each name leaves enough to hold out, no name is lost."""
     triples = np.array(rows, dtype=np.int32)
     held = 2 * math.ceil(len(rows) / 10)
     order = hold_out_order(triples, held, np.random.default_rng(seed))
@@ -116,10 +116,9 @@ def test_train_keeps_what_can_be_kept(rows: list[tuple[int, int, int]], seed: in
     train = triples[order[held:]]
     lost = len(set(triples[:, [0, 2]].ravel())) - len(set(train[:, [0, 2]].ravel()))
     needed = len(set(triples[:, [0, 2]].ravel())) + len(set(triples[:, 1]))
-    if len(rows) - needed >= held:  # one triple for each name leaves enough to hold out
+    if len(rows) - needed >= held:
         assert lost == 0
         assert set(triples[:, 1]) == set(train[:, 1])
-    assert lost <= 2 * held
 
 
 def test_a_sparse_graph_gives_up_the_dispensable_first() -> None:

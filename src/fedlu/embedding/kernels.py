@@ -317,21 +317,20 @@ def sum_rows(rows: Floats, order: Ids, starts: Ids) -> Floats:
 
 @fast
 def adam_step(
-    table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, decay: float, step: int
+    table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, step: int
 ) -> None:
     """Adam on some rows of a table, in place; moments of other rows stay as they are."""
     first, second, tiny = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
     one = np.float32(1)
     size = np.float32(rate / (1 - 0.9**step))
     root = np.float32(1 / np.sqrt(1 - 0.999**step))
-    shrink = np.float32(1 - rate * decay)
     for i in prange(len(rows)):
         row, gradient = table[rows[i]], gradients[i]
         m, v = mean[rows[i]], square[rows[i]]
         for k in range(table.shape[1]):
             m[k] = first * m[k] + (one - first) * gradient[k]
             v[k] = second * v[k] + (one - second) * gradient[k] * gradient[k]
-            row[k] = shrink * row[k] - size * m[k] / (np.sqrt(v[k]) * root + tiny)
+            row[k] -= size * m[k] / (np.sqrt(v[k]) * root + tiny)
 
 
 @fast

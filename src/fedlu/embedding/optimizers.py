@@ -35,7 +35,7 @@ class Table:
 def adam(table: Table, rows: Ids, gradients: Floats, rate: float) -> None:
     """Adam, as Kingma and Ba; rows that are not in the batch keep value and moments ("lazy" Adam)."""
     mean, square = table.remember("mean"), table.remember("square")
-    kernels.adam_step(table.values, mean, square, rows, gradients, rate, 0.0, table.updates)
+    kernels.adam_step(table.values, mean, square, rows, gradients, rate, table.updates)
 
 
 def adagrad(table: Table, rows: Ids, gradients: Floats, rate: float) -> None:
