@@ -20,12 +20,13 @@ ROOMS = [
     "results",
     "flare",
     "display",
+    "commands",
     "cli",
 ]
 """From the cellar to the roof: a room imports from itself and from those before it."""
 
 HOMES = {  # outside packages that only some modules may know
-    "typer": {"cli"},
+    "typer": {"cli", "commands"},
     "rich": {"display"},
     "pykeen": {"graph.sources", "embedding.pykeen_models"},
     "pyoxigraph": {"graph.sources"},

@@ -187,9 +187,9 @@ def test_line_of_counts_as_an_editor_does(write: Write) -> None:
 
 @pytest.mark.slow
 def test_a_million_lines_in_three_seconds_and_a_gigabyte(tmp_path: Path) -> None:
-    """In a process of its own, so that the memory is the reader's alone: its peak after one reading, as the kernel counts
-    it for this process (ru_maxrss would begin with the peak of the process that started it). The time is the best of
-    three, on a noisy machine."""
+    """In a process of its own, so that the memory is the reader's alone: its peak after one reading, as the kernel
+    counts it for this process (ru_maxrss would begin with the peak of the process that started it). The time is the
+    best of three, on a noisy machine."""
     program = """
         import sys, time
         from pathlib import Path

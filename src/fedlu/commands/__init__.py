@@ -1,0 +1,1 @@
+"""The commands of `fedlu`, a module for each subject; `cli.py` puts them together."""
