@@ -28,12 +28,19 @@ ROOMS = [
 HOMES = {  # outside packages that only some modules may know
     "typer": {"cli", "commands"},
     "rich": {"display"},
-    "pykeen": {"graph.sources", "embedding.pykeen_models"},
+    "pykeen": {"graph.sources", "embedding.pykeen_models", "embedding.pykeen_exchange"},
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
-    "numba": {"embedding.kernels", "embedding.private_kernels"},
-    "safetensors": {"results.runs"},
-    "torch": {"embedding.scorers", "embedding.losses", "embedding.pykeen_models", "results.tensorboard"},
+    "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation"},
+    "safetensors": {"results.runs", "results.tables", "results.exchange"},
+    "torch": {
+        "embedding.scorers",
+        "embedding.losses",
+        "embedding.pykeen_models",
+        "embedding.pykeen_exchange",
+        "embedding.installation",
+        "results.tensorboard",
+    },
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},
 }

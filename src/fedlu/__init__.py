@@ -5,24 +5,22 @@ metrics = fedlu.learn("umls-r3", method="fedlu", model="TransE", recipe="fast", 
 fedlu.load("run").predict("client-0", head="virus", relation="causes")
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedlu.results.exchange import export, load_pykeen
     from fedlu.results.prediction import load
     from fedlu.results.runs import evaluate, learn
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "learn", "load"]
+__all__ = ["__version__", "evaluate", "export", "learn", "load", "load_pykeen"]
+
+_HOMES = {"evaluate": "runs", "learn": "runs", "load": "prediction", "export": "exchange", "load_pykeen": "exchange"}
 
 
 def __getattr__(name: str) -> Any:
     """Loaded when asked for, so that `import fedlu` and `fedlu --help` are quick."""
-    if name in ("evaluate", "learn"):
-        from fedlu.results import runs
-
-        return getattr(runs, name)
-    if name == "load":
-        from fedlu.results.prediction import load
-
-        return load
+    if name in _HOMES:
+        return getattr(import_module(f"fedlu.results.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'fedlu' has no attribute {name!r}")

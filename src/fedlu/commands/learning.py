@@ -24,6 +24,10 @@ def learn(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
     ] = None,
+    start_from: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[CLIENT=]FILE", help="Begin with these tables, of `fedlu export` or import-pykeen."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
@@ -39,6 +43,8 @@ def learn(
     `fedlu learn umls-r3 --out run`
 
     `fedlu learn umls-r3 --method fede --model ComplEx --set rounds=20 --set learning_rate=0.01 --out run-fede`
+
+    `fedlu learn umls-r3 --start-from client-0=tables.safetensors --out run-warm`
     """
     from fedlu.config import parse_overrides
     from fedlu.results import runs
@@ -54,6 +60,7 @@ def learn(
             recipe=recipe,
             out=out,
             resume=resume,
+            start_from=start_from or (),
             watch=lambda event, progress_: [watch(event, progress_) for watch in watchers],
             **overrides,
         )

@@ -19,7 +19,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from fedlu.federated.server import Server
 from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
+from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
 CHECKPOINT_SECONDS = 30.0
@@ -71,11 +72,13 @@ def learn(
     out: str | Path,
     resume: bool = False,
     watch: Watch | None = None,
+    start_from: str | Path | Sequence[str | Path] = (),
     **overrides: Any,
 ) -> dict[str, Any]:
     """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
 
-    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`.
+    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`. `start_from` names
+    tables to begin with: a file for all clients, or `"north=tables.safetensors"` for one; or several.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
@@ -83,6 +86,7 @@ def learn(
         data = federations.load(data)
     source = str(Path(federation).resolve()) if isinstance(federation, str | Path) else None
     refuse_too_large(data, settings)
+    starts = parse_starts(start_from, data, settings)
     config = {
         "settings": asdict(settings),
         "recipe": recipe,
@@ -90,12 +94,15 @@ def learn(
         "federation": data.name,
         "fingerprint": data.fingerprint,
         "fedlu": fedlu.__version__,
+        **({"start_from": [start.record() for start in starts]} if starts else {}),
     }
     _open_folder(folder, config, resume=resume)
     with _alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         party, progress, seconds = _go_on(folder, data, settings)
+        if starts and not progress.round:
+            begin_from(starts, party.server, party.clients)
         _run(folder, party, progress, settings, seconds, watch)
         return _finish(folder, party, progress, config)
 
@@ -205,6 +212,8 @@ def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
             raise InputError(what, where=folder, remedy="resume it with that version, so that the result is the same")
         if old["fingerprint"] != config["fingerprint"]:
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
+        if old.get("start_from") != config.get("start_from"):
+            raise InputError("the run began with other tables", where=folder, remedy="resume it with the same")
         changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
         if changed:
             values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
