@@ -31,7 +31,7 @@ HOMES = {  # outside packages that only some modules may know
     "pykeen": {"graph.sources", "embedding.pykeen_models", "embedding.pykeen_exchange"},
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
-    "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation"},
+    "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation", "results.audit"},
     "safetensors": {"results.runs", "results.tables", "results.exchange"},
     "torch": {
         "embedding.scorers",
@@ -40,6 +40,7 @@ HOMES = {  # outside packages that only some modules may know
         "embedding.pykeen_exchange",
         "embedding.installation",
         "results.tensorboard",
+        "results.audit",
     },
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},

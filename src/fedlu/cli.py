@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import checking, exchange, graphs, learning, predicting
+from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -26,10 +26,21 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (graphs.partition, graphs.describe, learning.learn, learning.evaluate, learning.recipes):
+COMMANDS = (
+    graphs.partition,
+    graphs.describe,
+    learning.learn,
+    learning.evaluate,
+    learning.recipes,
+    forgetting.forget,
+    forgetting.audit,
+    predicting.predict,
+    exchange.export,
+    exchange.import_pykeen,
+    checking.doctor,
+)
+for command in COMMANDS:
     app.command()(command)
-for command_ in (predicting.predict, exchange.export, exchange.import_pykeen, checking.doctor):
-    app.command()(command_)
 
 
 @app.callback(invoke_without_command=True)
