@@ -46,9 +46,9 @@ def predict(
 
     Examples:
 
-    `fedlu predict run --client client-0 --head virus --relation causes --top 5`
+    `fedlu predict run --client client-0 --head antibiotic --relation treats --top 5`
 
-    `fedlu predict run --client client-0 --tail disease_or_syndrome --relation causes --new-only --json`
+    `fedlu predict run --client client-0 --tail disease_or_syndrome --relation treats --new-only --json`
 
     `fedlu predict run --client client-0 --from questions.tsv --top 3`
     """
