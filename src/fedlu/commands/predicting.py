@@ -22,9 +22,10 @@ VIEWS = ("local", "global", "blend")
 
 def clients_of_run(context: typer.Context) -> list[str]:
     """For shells that complete --client: the names in the run that was typed before it."""
+    typed = context.params.get("run") or next(iter(context.args), None)  # half a command is not parsed to the end
     try:
-        names = json.loads((Path(context.params["run"]) / "state.json").read_text(encoding="utf-8"))["counters"]
-    except (OSError, ValueError, KeyError, TypeError):
+        names = json.loads((Path(str(typed)) / "state.json").read_text(encoding="utf-8"))["counters"]
+    except (OSError, ValueError, KeyError):
         return []
     return sorted(names)
 
