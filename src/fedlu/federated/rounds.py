@@ -93,6 +93,10 @@ def learn(
         )
 
 
+FORGET_PATIENCE = 2
+"""Cycles without a better valid MRR, once all has gone, after which decay is given up."""
+
+
 @dataclass(frozen=True)
 class ForgetEvent:
     """What happened in a cycle of forgetting: interference, and decay unless the goal was reached."""
@@ -100,8 +104,8 @@ class ForgetEvent:
     cycle: int
     content: bool
     """Whether at every client, before this cycle, what has to go stood where it should."""
-    valid: dict[str, float]
-    """MRR by view, after the interference of this cycle."""
+    valid: dict[str, float] | None
+    """MRR by view, once all stands where it should."""
     bytes_up: dict[str, int]
     bytes_down: dict[str, int]
     seconds: float
@@ -110,21 +114,26 @@ class ForgetEvent:
 
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
-    and the valid MRR of every view is back within the tolerance; the tables of then are kept as the best."""
+    and the valid MRR of every view is back within the tolerance, or decay no longer helps; the tables of then are
+    kept as the best."""
     server.merge(transport.recall(Recall(0)))
     before = _mrr(measure(server, transport, 0, "valid"))
+    best, waited = 0.0, 0
     for cycle in range(1, cycles + 1):
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
         content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
-        valid = _mrr(measure(server, transport, cycle, "valid"))
-        restored = all(valid[view] >= before[view] - tolerance for view in valid)
-        reached = content and restored
+        valid, reached = None, False
+        if content:
+            valid = _mrr(measure(server, transport, cycle, "valid"))
+            best, waited = (sum(valid.values()), 0) if sum(valid.values()) > best else (best, waited + 1)
+            restored = all(valid[view] >= before[view] - tolerance for view in valid)
+            reached = restored or waited >= FORGET_PATIENCE
         if not reached:
             _forget_step(server, transport, 2 * cycle, "decay", up, down)
         finished = reached or cycle == cycles
         if finished:
-            transport.keep(Keep(cycle, tuple(view for view in valid if view != "blend")))
+            transport.keep(Keep(cycle, tuple(view for view in before if view != "blend")))
         yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
         if finished:
             return

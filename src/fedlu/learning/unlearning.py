@@ -35,11 +35,15 @@ CANDIDATES = 1024
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 UNSEEN = 8192
-"""Valid triples that stand for all of them."""
+"""Valid triples of the relations concerned, that stand for all of them."""
 STEP = 0.5
 """How far a step of interference moves the score of a triple at most."""
+FAR = 4.0
+"""Where a gap is wider, a step takes it for as wide."""
 EPOCHS = 12
 """Of interference, at most, before the server is told."""
+LOOK_EVERY = 2
+"""Epochs after which it is seen how well the forgotten are still known."""
 REHEARSED = 8
 """Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
@@ -89,8 +93,10 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.forgotten = _evenly(request.forget, request.known)
-        some = np.random.default_rng(0).permutation(len(request.valid))[:UNSEEN]
-        self.unseen = _evenly(request.valid[np.sort(some)], request.known)
+        alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
+        alike = alike if len(alike) >= ENOUGH else request.valid
+        some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
+        self.unseen = _evenly(alike[np.sort(some)], request.known)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, request.goal)
@@ -124,10 +130,12 @@ class Unlearner:
         targets = self.targets()
         gaps = self.gaps(targets)
         content = all(_is_small(gap) for gap in gaps.values())
-        for _ in range(EPOCHS if not content else 0):
+        for epoch in range(EPOCHS if not content else 0):
             for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
                 batch = self.forgotten.batch(chosen, side, random, self.negatives)
                 self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
+            if epoch % LOOK_EVERY:
+                continue
             gaps = self.gaps(targets)
             if all(float(np.abs(gap).mean()) <= CLOSE / 2 for gap in gaps.values()):
                 break
@@ -143,7 +151,7 @@ class Unlearner:
             local, avatar = passes["local"].scores, passes["global"].scores
             self.teaching.add(slopes["local"], slopes["global"], local, avatar, batch)
         for name, each in passes.items():
-            strength = np.clip(gaps[name], -1, 1).astype(np.float32)  # a step does not go further than the gap
+            strength = np.clip(gaps[name], -1, FAR).astype(np.float32)  # no step goes further than the gap
             wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
             wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
             wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
