@@ -2,18 +2,29 @@
 
 import fedlu
 metrics = fedlu.learn("umls-r3", method="fedlu", model="TransE", recipe="fast", out="run")
+fedlu.load("run").predict("client-0", head="antibiotic", relation="treats")
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedlu.results.audit import audit
+    from fedlu.results.exchange import export, load_pykeen
     from fedlu.results.forgetting import forget
+    from fedlu.results.prediction import load
     from fedlu.results.runs import evaluate, learn
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "audit", "evaluate", "forget", "learn"]
-_HOMES = {"audit": "audit", "evaluate": "runs", "forget": "forgetting", "learn": "runs"}
+__all__ = ["__version__", "audit", "evaluate", "export", "forget", "learn", "load", "load_pykeen"]
+_HOMES = {
+    "audit": "audit",
+    "evaluate": "runs",
+    "export": "exchange",
+    "forget": "forgetting",
+    "learn": "runs",
+    "load": "prediction",
+    "load_pykeen": "exchange",
+}
 
 
 def __getattr__(name: str) -> Any:

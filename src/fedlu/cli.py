@@ -16,13 +16,26 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import forgetting, graphs, learning
+from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
+ABOUT = """Federated knowledge-graph embeddings that learn together and forget on request.
+
+Examples, from a graph to a prediction:
+
+`fedlu partition umls --clients 3 --by random --out umls-r3`
+
+`fedlu learn umls-r3 --out run`
+
+`fedlu predict run --client client-0 --head antibiotic --relation treats`
+
+Every command has examples of its own: add --help to it. The command doctor checks the installation.
+"""
+
 app = typer.Typer(
     name="fedlu",
-    help="Federated knowledge-graph embeddings that learn together and forget on request.",
+    help=ABOUT,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -34,6 +47,10 @@ COMMANDS = (
     learning.recipes,
     forgetting.forget,
     forgetting.audit,
+    predicting.predict,
+    exchange.export,
+    exchange.import_pykeen,
+    checking.doctor,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -13,6 +13,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from fedlu.federated.rounds import ForgetEvent, Progress, RoundEvent
     from fedlu.graph.statistics import FederationStatistics
+    from fedlu.results.checkup import Finding
 
 # No markup: names and paths may hold anything, brackets included.
 screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
@@ -112,6 +113,31 @@ def show_metrics(views: dict[str, Any], title: str) -> None:
             numbers = (f"{100 * metrics[name]:.2f}" for name in names)
             table.add_row(view if not place else "", client, *numbers, end_section=place == len(rows) - 1)
     screen.print(table)
+
+
+def show_predictions(answers: list[dict[str, Any]], title: str) -> None:
+    """Best first; what the client knows already is marked with its split, what is new stands out."""
+    table = Table(title=title, title_justify="left", caption="new is what the client does not have", min_width=40)
+    table.add_column("rank", justify="right")
+    table.add_column("label", overflow="fold")
+    table.add_column("score", justify="right")
+    table.add_column("known")
+    for each in answers:
+        known = each["known"]
+        style = None if known else "bold"
+        table.add_row(str(each["rank"]), each["label"], f"{each['score']:.3f}", known or "new", style=style)
+    screen.print(table)
+
+
+def show_findings(findings: list[Finding]) -> None:
+    """What `fedlu doctor` found; below a finding that is not well, what to do."""
+    marks = {"ok": ("ok  ", "green"), "warn": ("look", "yellow"), "fail": ("FAIL", "red")}
+    for each in findings:
+        mark, style = marks[each.status]
+        screen.print(mark, style=style, end=" ")
+        screen.print(f"{each.name}: {each.found}")
+        if each.fix:
+            screen.print(f"     {each.fix}", style="dim" if each.status == "ok" else style)
 
 
 def show_statistics(statistics: FederationStatistics) -> None:

@@ -9,20 +9,33 @@ from typing import Annotated, Any
 
 import typer
 
+from fedlu.config import METHODS, RECIPES
 from fedlu.display import Board, notes, screen, show_metrics, working
 
 
 def learn(
     federation: Annotated[Path, typer.Argument(metavar="FEDERATION", help="A folder of clients.")],
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
-    method: Annotated[str, typer.Option(help="independent, centralized, fede, fedprox, fedec or fedlu.")] = "fedlu",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="independent, centralized, fede, fedprox, fedec or fedlu.", autocompletion=lambda: list(METHODS)
+        ),
+    ] = "fedlu",
     model: Annotated[
         str, typer.Option(help="TransE, TransE-L2, DistMult, ComplEx, RotatE, or pykeen:NAME.")
     ] = "TransE",
-    recipe: Annotated[str, typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.")] = "fast",
+    recipe: Annotated[
+        str,
+        typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.", autocompletion=lambda: list(RECIPES)),
+    ] = "fast",
     seed: Annotated[int, typer.Option(help="Same seed and data, same embeddings.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+    ] = None,
+    start_from: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[CLIENT=]FILE", help="Begin with these tables, of `fedlu export` or import-pykeen."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     ledger: Annotated[
@@ -42,6 +55,8 @@ def learn(
     `fedlu learn umls-r3 --out run`
 
     `fedlu learn umls-r3 --method fede --model ComplEx --set rounds=20 --set learning_rate=0.01 --out run-fede`
+
+    `fedlu learn umls-r3 --start-from client-0=tables.safetensors --out run-warm`
     """
     from fedlu.config import parse_overrides
     from fedlu.results import runs
@@ -58,6 +73,7 @@ def learn(
             out=out,
             resume=resume,
             ledger=ledger,
+            start_from=start_from or (),
             watch=lambda event, progress_: [watch(event, progress_) for watch in watchers],
             **overrides,
         )

@@ -19,7 +19,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
+from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
 CHECKPOINT_SECONDS = 30.0
@@ -73,12 +74,14 @@ def learn(
     resume: bool = False,
     ledger: str | Path | None = None,
     watch: Watch | None = None,
+    start_from: str | Path | Sequence[str | Path] = (),
     **overrides: Any,
 ) -> dict[str, Any]:
     """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
 
     Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`. What stands in the
     ledger of a run that forgot (`ledger="forgotten-run"`) is not learned again; a resumed run keeps its ledger.
+    `start_from` names tables to begin with: a file for all clients, or `"north=tables.safetensors"` for one.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
@@ -91,6 +94,7 @@ def learn(
             raise InputError("nothing is left to learn from", where=client.name, remedy="all of it was forgotten")
     source = str(Path(federation).resolve()) if isinstance(federation, str | Path) else None
     refuse_too_large(data, settings)
+    starts = parse_starts(start_from, data, settings)
     config = {
         "settings": asdict(settings),
         "recipe": recipe,
@@ -99,12 +103,15 @@ def learn(
         "fingerprint": data.fingerprint,
         "skipped": skipped,
         "fedlu": fedlu.__version__,
+        **({"start_from": [start.record() for start in starts]} if starts else {}),
     }
     _open_folder(folder, config, known, resume=resume)
     with alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         party, progress, seconds = go_on(folder, data, settings)
+        if starts and not progress.round:
+            begin_from(starts, party.server, party.clients)
         _run(folder, party, progress, settings, seconds, watch)
         return finish(folder, party, progress, config)
 
@@ -128,16 +135,23 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
     return rounds.measure(party.server, party.transport, progress.round, source, best=True)
 
 
-def data_of(folder: Path) -> Federation:
-    """The data that a run was learned from, without what it has forgotten."""
+def data_of(folder: Path, data: Federation | str | Path | None = None) -> Federation:
+    """The data that a run was learned from, without what it has forgotten; `data` says where it is now, if moved."""
     config = read_json(folder / "config.json")
-    if config["data"] is None:
-        raise InputError("its data was given in memory", where=folder, remedy="use it where it was learned")
-    data, ledger = federations.load(config["data"]), ledger_of(folder)
+    if data is None:
+        data = config["data"]
+    if data is None:
+        raise InputError("its data was given in memory", where=folder, remedy="give the same federation again, as data")
+    if not isinstance(data, Federation):
+        if not Path(data).is_dir():
+            raise InputError("the data of the run is gone", where=data, remedy="put it back, or say where it is now")
+        data = federations.load(data)
+    ledger = ledger_of(folder)
     if ledger is not None:
         data, _ = ledger.apply(data)
     if data.fingerprint != config["fingerprint"]:
-        raise InputError("the data has changed since", where=config["data"], remedy="learn again with the new data")
+        where = config["data"] or data.name
+        raise InputError("the data has changed since", where=where, remedy="learn again with the new data")
     return data
 
 
@@ -214,6 +228,8 @@ def _open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None, *,
             raise InputError(what, where=folder, remedy="resume it with that version, so that the result is the same")
         if old["fingerprint"] != config["fingerprint"]:
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
+        if old.get("start_from") != config.get("start_from"):
+            raise InputError("the run began with other tables", where=folder, remedy="resume it with the same")
         changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
         if changed:
             values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
