@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedlu.errors import InputError
-from fedlu.graph.statistics import FederationStatistics
+from fedlu.graph.statistics import FederationStatistics, log_bins
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """Paul Tol's bright scheme: told apart by colour-blind readers too."""
@@ -51,20 +50,6 @@ def _drawable(name: str) -> str:
     """A name as it is: a dollar is no formula, an underscore in front no wish to be left out of the legend."""
     name = name.encode("utf-8", "replace").decode().replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name
-
-
-def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float], list[float]]:
-    """A heavy-tailed histogram in bins of equal ratio: their mean degree, and the density of entities there."""
-    values = np.array(sorted(degrees))
-    counts = np.array([degrees[value] for value in values.tolist()], dtype=np.float64)
-    steps = np.arange(int(np.ceil(np.log10(values.max() + 1) * per_decade)) + 1)
-    edges = np.unique(np.ceil(10 ** (steps / per_decade)))  # the last one is above every degree
-    bins = np.digitize(values, edges) - 1
-    mass = np.bincount(bins, weights=counts, minlength=len(edges) - 1)
-    centre = np.bincount(bins, weights=counts * values, minlength=len(edges) - 1)
-    some = mass > 0
-    density = mass[some] / np.diff(edges)[some] / counts.sum()
-    return (centre[some] / mass[some]).tolist(), density.tolist()
 
 
 def check_target(path: Path) -> None:
