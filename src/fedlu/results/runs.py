@@ -111,18 +111,32 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
     """Rank a split again, with the best tables of a finished run; by view, as in `metrics.json`."""
     if split not in ("valid", "test"):
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
+    _, party, progress, _ = reopen(folder)
+    source = ALL_OF_VALID if split == "valid" else split
+    return rounds.measure(party.server, party.transport, progress.round, source, best=True)
+
+
+def reopen(
+    folder: str | Path, data: Federation | str | Path | None = None
+) -> tuple[Federation, Party, Progress, Settings]:
+    """A finished run as its last checkpoint left it, with its data; `data` says where that is now, if it was moved."""
     folder = Path(folder)
     read_metrics(folder)
     config = read_json(folder / "config.json")
-    if config["data"] is None:
-        raise InputError("its data was given in memory", where=folder, remedy="evaluate it where it was learned")
-    data = federations.load(config["data"])
+    if data is None:
+        data = config["data"]
+    if data is None:
+        raise InputError("its data was given in memory", where=folder, remedy="give the same federation again, as data")
+    if not isinstance(data, Federation):
+        if not Path(data).is_dir():
+            raise InputError("the data of the run is gone", where=data, remedy="put it back, or say where it is now")
+        data = federations.load(data)
     if data.fingerprint != config["fingerprint"]:
-        raise InputError("the data has changed since", where=config["data"], remedy="learn again with the new data")
+        where = config["data"] or data.name
+        raise InputError("the data has changed since", where=where, remedy="learn again with the new data")
     settings = Settings(**config["settings"])
     party, progress, _ = _go_on(folder, data, settings)
-    source = ALL_OF_VALID if split == "valid" else split
-    return rounds.measure(party.server, party.transport, progress.round, source, best=True)
+    return data, party, progress, settings
 
 
 # --- setting up ---------------------------------------------------------------------------------------------------
