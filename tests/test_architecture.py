@@ -19,6 +19,7 @@ ROOMS = [
     "federated",
     "results",
     "flare",
+    "explorer",
     "display",
     "commands",
     "cli",
@@ -34,7 +35,11 @@ HOMES = {  # outside packages that only some modules may know
     "numba": {"embedding.kernels", "embedding.private_kernels"},
     "safetensors": {"results.runs"},
     "torch": {"embedding.scorers", "embedding.losses", "embedding.pykeen_models", "results.tensorboard"},
-    "sklearn": {"graph.partition"},
+    "sklearn": {"graph.partition", "results.maps"},
+    "openTSNE": {"results.maps"},
+    "jinja2": {"results.report"},
+    "fastapi": {"explorer"},
+    "uvicorn": {"explorer.serving"},
     "nvflare": {"flare"},
 }
 FORBIDDEN = {"pickle", "shelve", "marshal", "cloudpickle", "dill", "joblib"}

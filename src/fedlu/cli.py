@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import graphs, learning
+from fedlu.commands import graphs, learning, showing
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -27,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (graphs.partition, graphs.describe, learning.learn, learning.evaluate, learning.recipes):
+    app.command()(command)
+for command in (showing.report, showing.plot, showing.explore):
     app.command()(command)
 
 

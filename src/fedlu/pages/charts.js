@@ -132,7 +132,7 @@ const charts = (() => {
     box.addEventListener("pointerdown", (event) => {
       if (event.pointerType !== "mouse" || event.button) return;
       const from = at(event), area = box.getBoundingClientRect();
-      const rubber = make("div", { class: "select", style: "position:absolute;pointer-events:none;border:1px solid var(--accent);background:color-mix(in srgb, var(--accent) 15%, transparent)" });
+      const rubber = make("div", { class: "select" });
       const move = (e) => {
         if (!rubber.isConnected) box.append(rubber);
         const x0 = event.clientX - area.left, y0 = event.clientY - area.top, x1 = e.clientX - area.left, y1 = e.clientY - area.top;
@@ -257,7 +257,8 @@ const charts = (() => {
     const made = frame(host, spec, (box, state) => {
       const width = box.clientWidth || 480, height = Math.round(Math.min(width, 620)), ratio = window.devicePixelRatio || 1;
       plot = { left: 0, top: 0, width, height };
-      const canvas = make("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), "aria-hidden": "true", style: `height:${height}px` });
+      const canvas = make("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), "aria-hidden": "true" });
+      canvas.style.height = `${height}px`;
       const pen = canvas.getContext("2d"), look = getComputedStyle(box), w = state.window || [0, 1, 0, 1];
       const side = Math.min(width, height) - 12, left = (width - side) / 2, top = (height - side) / 2;
       const size = Math.max(1.2, Math.min(4, 1.6 / Math.sqrt(w[1] - w[0]))) * (series.reduce((n, s) => n + s.points.length, 0) < 4000 ? 1.8 : 1);
