@@ -180,6 +180,8 @@ def _paths(known: NDArray[np.int32], h: int, t: int, limit: int) -> list[list[ND
         triples = known[(known[:, 0] == end) | (known[:, 2] == end)]
         return triples, np.where(triples[:, 0] == end, triples[:, 2], triples[:, 0])
 
+    if h == t:
+        return []
     first, over = around(h)
     second, back = around(t)
     middle = np.setdiff1d(np.intersect1d(over, back), [h, t])

@@ -67,8 +67,8 @@
   // --- type-ahead
 
   const input = $("entity-name"), list = $("suggestions");
-  let timer = null, at = -1;
-  const close = () => { list.hidden = true; at = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
+  let timer = null, at = -1, asking = 0;
+  const close = () => { clearTimeout(timer); asking++; list.hidden = true; at = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
   const choose = (label) => { input.value = label; state.entity = label; close(); predict(); };
   const mark = (to) => {
     const items = [...list.children].filter((item) => item.dataset.label != null);
@@ -79,13 +79,13 @@
     input.setAttribute("aria-activedescendant", items[at].id);
   };
   const suggest = async () => {
-    const text = input.value;
+    const text = input.value, turn = ++asking;
     try {
       const found = await ask("entities", { client: state.client, q: text, limit: 12 });
-      if (input.value !== text || document.activeElement !== input) return;
+      if (turn !== asking || document.activeElement !== input) return;
       well();
       list.replaceChildren(...found.map((each, i) => {
-        const item = make("li", { role: "option", id: `option-${i}`, "aria-selected": "false" }, make("span", {}, each.label), make("span", { class: "soft" }, `${each.degree}`));
+        const item = make("li", { role: "option", id: `option-${i}`, "aria-selected": "false" }, make("span", {}, each.label), make("span", { class: "soft degree", title: "triples that mention it" }, each.degree.toLocaleString("en")));
         item.dataset.label = each.label;
         item.addEventListener("pointerdown", (event) => { event.preventDefault(); choose(each.label); });
         return item;
@@ -155,7 +155,7 @@
 
   const triplesList = (triples) => make("ul", { class: "triples" }, ...triples.map((each) => make("li", {},
     make("span", {}, entityLink(each.head), ` ${each.relation} `, entityLink(each.tail)),
-    each.known === "train" ? forgetButton(each) : make("span", { class: "soft" }, each.known || ""))));
+    (each.known === "train" && forgetButton(each)) || make("span", { class: "soft" }, each.known || ""))));
 
   const entityLink = (label) => make("button", { class: "link", type: "button", onclick: () => { input.value = label; state.entity = label; showNeighbours(label); open("entity"); } }, label);
 
