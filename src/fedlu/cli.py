@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import graphs, learning, showing
+from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting, showing
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -26,9 +26,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (graphs.partition, graphs.describe, learning.learn, learning.evaluate, learning.recipes):
-    app.command()(command)
-for command in (showing.report, showing.plot, showing.explore):
+COMMANDS = (
+    graphs.partition,
+    graphs.describe,
+    learning.learn,
+    learning.evaluate,
+    learning.recipes,
+    forgetting.forget,
+    forgetting.audit,
+    predicting.predict,
+    exchange.export,
+    exchange.import_pykeen,
+    showing.report,
+    showing.plot,
+    showing.explore,
+    checking.doctor,
+)
+for command in COMMANDS:
     app.command()(command)
 
 

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from fedlu.federated.rounds import Progress, RoundEvent
+    from fedlu.federated.rounds import ForgetEvent, Progress, RoundEvent
     from fedlu.graph.statistics import FederationStatistics
+    from fedlu.results.checkup import Finding
 
 # No markup: names and paths may hold anything, brackets included.
 screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
@@ -60,6 +61,44 @@ class Board:
         self.bar.update(self.task, description=words, completed=event.round, total=where.rounds)
 
 
+class ForgettingBoard:
+    """A line that follows the cycles of forgetting on a terminal, and silence elsewhere."""
+
+    def __enter__(self) -> ForgettingBoard:
+        self.status = notes.status("forgetting ...")
+        if notes.is_terminal:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.status.stop()
+
+    def show(self, event: ForgetEvent) -> None:
+        valid = " ".join(f"{view} {mrr:.4f}" for view, mrr in event.valid.items())
+        self.status.update(f"forgetting: cycle {event.cycle}, valid MRR {valid}")
+
+
+def show_audit(result: dict[str, Any], title: str) -> None:
+    """Before, after and re-trained side by side, in percent; then the verdicts."""
+    models = [name for name in ("raw", "forgotten", "retrained") if name in result]
+    table = Table(title=title, title_justify="left", caption="x 100, weighted by the number of triples")
+    for name in ("view", "set"):
+        table.add_column(name)
+    for metric in ("hits@1", "mrr"):
+        for model in models:
+            table.add_column(f"{metric}\n{model}", justify="right")
+    for view in result["verdict"]:
+        for name in ("forget", "test", "retained", "neighbourhood"):
+            cells = [result[model][view].get(name, {}).get(metric) for metric in ("hits@1", "mrr") for model in models]
+            table.add_row(view, name, *("" if cell is None else f"{100 * cell:.2f}" for cell in cells))
+    screen.print(table)
+    for view, said in result["verdict"].items():
+        found = result["membership"]["forgotten"][view]
+        screen.print(f"{view}: {said} (membership AUC {found['auc']:.3f}, {found['low']:.3f} to {found['high']:.3f})")
+    reach = ", ".join(f"{name}: {number:,}" for name, number in result["reach"].items())
+    screen.print(f"{reach}\n{result['statement']}")
+
+
 def show_metrics(views: dict[str, Any], title: str) -> None:
     """One row per view and client, in percent as the papers print them."""
     names = ("mrr", "hits@1", "hits@3", "hits@10")
@@ -74,6 +113,31 @@ def show_metrics(views: dict[str, Any], title: str) -> None:
             numbers = (f"{100 * metrics[name]:.2f}" for name in names)
             table.add_row(view if not place else "", client, *numbers, end_section=place == len(rows) - 1)
     screen.print(table)
+
+
+def show_predictions(answers: list[dict[str, Any]], title: str) -> None:
+    """Best first; what the client knows already is marked with its split, what is new stands out."""
+    table = Table(title=title, title_justify="left", caption="new is what the client does not have", min_width=40)
+    table.add_column("rank", justify="right")
+    table.add_column("label", overflow="fold")
+    table.add_column("score", justify="right")
+    table.add_column("known")
+    for each in answers:
+        known = each["known"]
+        style = None if known else "bold"
+        table.add_row(str(each["rank"]), each["label"], f"{each['score']:.3f}", known or "new", style=style)
+    screen.print(table)
+
+
+def show_findings(findings: list[Finding]) -> None:
+    """What `fedlu doctor` found; below a finding that is not well, what to do."""
+    marks = {"ok": ("ok  ", "green"), "warn": ("look", "yellow"), "fail": ("FAIL", "red")}
+    for each in findings:
+        mark, style = marks[each.status]
+        screen.print(mark, style=style, end=" ")
+        screen.print(f"{each.name}: {each.found}")
+        if each.fix:
+            screen.print(f"     {each.fix}", style="dim" if each.status == "ok" else style)
 
 
 def show_statistics(statistics: FederationStatistics) -> None:

@@ -120,6 +120,11 @@ class PykeenScorer:
         for name, buffer in self.interaction.named_buffers():
             buffer.copy_(torch.from_numpy(arrays[name]).reshape(buffer.shape).to(buffer))
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What the interaction itself has learned, under PyKEEN's names."""
+        self._load()
+        return {name: each.detach().cpu() for name, each in self.interaction.state_dict().items()}
+
     def _score(
         self, anchors: torch.Tensor, relations: torch.Tensor, candidates: torch.Tensor, side: Side
     ) -> torch.Tensor:

@@ -1,4 +1,5 @@
-"""The one learning loop: send, train, aggregate; now and then measure, keep the best, stop when nothing improves."""
+"""The loops of learning (train, aggregate; now and then measure, keep the best, stop when nothing improves) and of
+forgetting (interfere, aggregate, decay, aggregate, until what has to go has gone and the rest is as good as before)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from fedlu.embedding.ranking import average
 from fedlu.errors import FedluError
-from fedlu.federated.messages import Keep, Measure, Measured, Train
+from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Unlearn
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
@@ -90,6 +91,59 @@ def learn(
             seconds=time.perf_counter() - start,
             valid=valid,
         )
+
+
+@dataclass(frozen=True)
+class ForgetEvent:
+    """What happened in a cycle of forgetting: interference, and decay unless the goal was reached."""
+
+    cycle: int
+    content: bool
+    """Whether at every client, before this cycle, what has to go stood where it should."""
+    valid: dict[str, float]
+    """MRR by view, after the interference of this cycle."""
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    seconds: float
+    finished: bool
+
+
+def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
+    """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
+    and the valid MRR of every view is back within the tolerance; the tables of then are kept as the best."""
+    server.merge(transport.recall(Recall(0)))
+    before = _mrr(measure(server, transport, 0, "valid"))
+    for cycle in range(1, cycles + 1):
+        start = time.perf_counter()
+        up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
+        content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
+        valid = _mrr(measure(server, transport, cycle, "valid"))
+        restored = all(valid[view] >= before[view] - tolerance for view in valid)
+        reached = content and restored
+        if not reached:
+            _forget_step(server, transport, 2 * cycle, "decay", up, down)
+        finished = reached or cycle == cycles
+        if finished:
+            transport.keep(Keep(cycle, tuple(view for view in valid if view != "blend")))
+        yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
+        if finished:
+            return
+
+
+def _forget_step(
+    server: Server, transport: Transport, number: int, step: str, up: dict[str, int], down: dict[str, int]
+) -> bool:
+    requests = {name: Unlearn(number, step, server.rows_for(name)) for name in sorted(server.rows)}
+    replies = transport.unlearn(requests)
+    server.merge(replies)
+    for reply in replies:
+        up[reply.client] += reply.rows.nbytes + reply.places.nbytes
+        down[reply.client] += requests[reply.client].rows.nbytes
+    return all(reply.content for reply in replies)
+
+
+def _mrr(views: dict[str, Any]) -> dict[str, float]:
+    return {view: float(found["weighted"].get("mrr", 0.0)) for view, found in views.items()}
 
 
 def measure(server: Server, transport: Transport, number: int, split: str, *, best: bool = False) -> dict[str, Any]:

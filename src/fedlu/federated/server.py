@@ -6,7 +6,7 @@ import numpy as np
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
-from fedlu.federated.messages import Registration, Trained, Welcome, check_rows
+from fedlu.federated.messages import Registration, Trained, Unlearned, Welcome, check_places, check_rows
 from fedlu.seeds import generator
 
 
@@ -56,12 +56,26 @@ class Server:
 
         Sums are taken in double precision in the order of names, so the order of arrival does not matter.
         """
+        for reply in replies:
+            check_rows(reply.rows, (len(self.rows[reply.client]), self.width), reply.client)
+        self._average({reply.client: (self.rows[reply.client], reply.rows) for reply in replies})
+
+    def merge(self, replies: list[Unlearned]) -> None:
+        """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""
+        parts = {}
+        for reply in replies:
+            mine = self.rows[reply.client]
+            check_places(reply.places, len(mine), reply.client)
+            check_rows(reply.rows, (len(reply.places), self.width), reply.client)
+            parts[reply.client] = (mine[reply.places], reply.rows)
+        self._average(parts)
+
+    def _average(self, parts: dict[str, tuple[Ids, Floats]]) -> None:
         total = np.zeros(self.table.shape, dtype=np.float64)
         count = np.zeros(len(self.table), dtype=np.int64)
-        for reply in sorted(replies, key=lambda reply: reply.client):
-            mine = self.rows[reply.client]
-            check_rows(reply.rows, (len(mine), self.width), reply.client)
-            total[mine] += reply.rows
-            count[mine] += 1
+        for client in sorted(parts):
+            rows, values = parts[client]
+            total[rows] += values
+            count[rows] += 1
         sent = count > 0
         self.table[sent] = (total[sent] / count[sent, None]).astype(np.float32)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from fedlu.federated.client import Client
-from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome
+from fedlu.federated.messages import (
+    Keep,
+    Measure,
+    Measured,
+    Recall,
+    Registration,
+    Train,
+    Trained,
+    Unlearn,
+    Unlearned,
+    Welcome,
+)
 
 
 class Transport(Protocol):
@@ -18,6 +29,10 @@ class Transport(Protocol):
     def measure(self, messages: dict[str, Measure]) -> list[Measured]: ...
 
     def keep(self, message: Keep) -> None: ...
+
+    def recall(self, message: Recall) -> list[Unlearned]: ...
+
+    def unlearn(self, messages: dict[str, Unlearn]) -> list[Unlearned]: ...
 
 
 class InProcessTransport:
@@ -42,3 +57,9 @@ class InProcessTransport:
     def keep(self, message: Keep) -> None:
         for client in self.clients.values():
             client.keep(message)
+
+    def recall(self, message: Recall) -> list[Unlearned]:
+        return [client.recall(message) for client in self.clients.values()]
+
+    def unlearn(self, messages: dict[str, Unlearn]) -> list[Unlearned]:
+        return [self.clients[name].unlearn(message) for name, message in messages.items()]

@@ -19,7 +19,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +42,8 @@ from fedlu.federated.server import Server
 from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
+from fedlu.graph.ledger import LEDGER, Ledger
+from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
 CHECKPOINT_SECONDS = 30.0
@@ -70,34 +72,48 @@ def learn(
     recipe: str = "fast",
     out: str | Path,
     resume: bool = False,
+    ledger: str | Path | None = None,
     watch: Watch | None = None,
+    start_from: str | Path | Sequence[str | Path] = (),
     **overrides: Any,
 ) -> dict[str, Any]:
     """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
 
-    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`.
+    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`. What stands in the
+    ledger of a run that forgot (`ledger="forgotten-run"`) is not learned again; a resumed run keeps its ledger.
+    `start_from` names tables to begin with: a file for all clients, or `"north=tables.safetensors"` for one.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
     if not isinstance(data, Federation):
         data = federations.load(data)
+    known = Ledger.read(Path(ledger)) if ledger is not None else ledger_of(folder)
+    data, skipped = known.apply(data) if known else (data, 0)
+    for client in data.clients:
+        if not len(client.train):
+            raise InputError("nothing is left to learn from", where=client.name, remedy="all of it was forgotten")
     source = str(Path(federation).resolve()) if isinstance(federation, str | Path) else None
     refuse_too_large(data, settings)
+    starts = parse_starts(start_from, data, settings)
     config = {
         "settings": asdict(settings),
         "recipe": recipe,
         "data": source,
         "federation": data.name,
         "fingerprint": data.fingerprint,
+        "skipped": skipped,
         "fedlu": fedlu.__version__,
+        **({"start_from": [start.record() for start in starts]} if starts else {}),
     }
-    _open_folder(folder, config, resume=resume)
-    with _alone(folder):
+    _open_folder(folder, config, known, resume=resume)
+    with alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
-        party, progress, seconds = _go_on(folder, data, settings)
+        party, progress, seconds = go_on(folder, data, settings)
+        if starts and not progress.round:
+            begin_from(starts, party.server, party.clients)
         _run(folder, party, progress, settings, seconds, watch)
-        return _finish(folder, party, progress, config)
+        return finish(folder, party, progress, config)
 
 
 def read_metrics(folder: str | Path) -> dict[str, Any]:
@@ -123,6 +139,14 @@ def reopen(
     folder = Path(folder)
     read_metrics(folder)
     config = read_json(folder / "config.json")
+    data, settings = data_of(folder, data), Settings(**config["settings"])
+    party, progress, _ = go_on(folder, data, settings)
+    return data, party, progress, settings
+
+
+def data_of(folder: Path, data: Federation | str | Path | None = None) -> Federation:
+    """The data that a run was learned from, without what it has forgotten; `data` says where it is now, if moved."""
+    config = read_json(folder / "config.json")
     if data is None:
         data = config["data"]
     if data is None:
@@ -131,12 +155,17 @@ def reopen(
         if not Path(data).is_dir():
             raise InputError("the data of the run is gone", where=data, remedy="put it back, or say where it is now")
         data = federations.load(data)
+    ledger = ledger_of(folder)
+    if ledger is not None:
+        data, _ = ledger.apply(data)
     if data.fingerprint != config["fingerprint"]:
         where = config["data"] or data.name
         raise InputError("the data has changed since", where=where, remedy="learn again with the new data")
-    settings = Settings(**config["settings"])
-    party, progress, _ = _go_on(folder, data, settings)
-    return data, party, progress, settings
+    return data
+
+
+def ledger_of(folder: Path) -> Ledger | None:
+    return Ledger.read(folder / LEDGER) if (folder / LEDGER).is_file() else None
 
 
 # --- setting up ---------------------------------------------------------------------------------------------------
@@ -194,7 +223,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         raise InputError(what, remedy="give a smaller dimension or batch")
 
 
-def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
+def _open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None, *, resume: bool) -> None:
     path = folder / "config.json"
     if path.is_file():
         if not resume:
@@ -205,22 +234,26 @@ def _open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
             raise InputError(what, where=folder, remedy="resume it with that version, so that the result is the same")
         if old["fingerprint"] != config["fingerprint"]:
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
+        if old.get("start_from") != config.get("start_from"):
+            raise InputError("the run began with other tables", where=folder, remedy="resume it with the same")
         changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
         if changed:
             values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
             raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
         return
-    begun = f".{path.name}.part"  # a run that was killed before it had a config has nothing else
-    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {begun}):
+    begun = {f".{path.name}.part", LEDGER}  # a run that was killed before it had a config has nothing else
+    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - begun):
         raise InputError("is in use, and not by a run", where=folder, remedy="choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
+    if ledger is not None:
+        ledger.save(folder / LEDGER)
     write_json(path, config)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def _go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
+def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
     """The party as the last checkpoint left it, or a new one."""
     party = gather(data, settings)
     path = folder / "state.json"
@@ -263,11 +296,11 @@ def _run(
             if progress.finished or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                 events.flush()
                 os.fsync(events.fileno())
-                _save(folder, party, progress, events.tell(), seconds)
+                save_checkpoint(folder, party, progress, events.tell(), seconds)
                 saved = time.monotonic()
 
 
-def _save(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
+def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
     name = f"round-{progress.round:06}"
     checkpoint = folder / "checkpoints" / name
     scratch = checkpoint.with_suffix(".part")
@@ -306,7 +339,7 @@ def _save_arrays(arrays: dict[str, Any], path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, Any]) -> dict[str, Any]:
+def finish(folder: Path, party: Party, progress: Progress, config: dict[str, Any]) -> dict[str, Any]:
     state = read_json(folder / "state.json")
     _tidy(folder / "checkpoints" / state["checkpoint"])
     start = time.perf_counter()
@@ -324,6 +357,7 @@ def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, An
         "seed": config["settings"]["seed"],
         "federation": config["federation"],
         "fingerprint": config["fingerprint"],
+        "skipped": config["skipped"],
         "fedlu": config["fedlu"],
         "seconds": {"learning": state["seconds"], "final_evaluation": time.perf_counter() - start},
     }
@@ -332,7 +366,7 @@ def _finish(folder: Path, party: Party, progress: Progress, config: dict[str, An
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """One process at a time; the lock goes with the process, however it ends."""
     path = folder / ".lock"
     with path.open("w") as file:

@@ -1,0 +1,46 @@
+"""What computes here: the compiled loops and where they are cached, their threads, and the libraries of products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+
+from fedlu.embedding import kernels, private_kernels
+
+
+@dataclass(frozen=True)
+class Loops:
+    used: int
+    """Versions of loops that were called in this process."""
+    compiled: int
+    """Those of them that were not in the cache, and are now."""
+    cache: str
+
+
+def loops() -> Loops:
+    """What the calls so far have found in the cache, and what they had to compile."""
+    stats = [
+        each.stats
+        for module in (kernels, private_kernels)
+        for each in vars(module).values()
+        if hasattr(each, "stats") and each.stats.cache_path
+    ]
+    hits, misses = (sum(sum(getattr(each, name).values()) for each in stats) for name in ("cache_hits", "cache_misses"))
+    return Loops(hits + misses, misses, stats[0].cache_path)
+
+
+def threads() -> dict[str, Any]:
+    """After a loop was run: what runs its threads, and how many there are."""
+    return {"layer": numba.threading_layer(), "loops": numba.get_num_threads(), "products": torch.get_num_threads()}
+
+
+def products() -> dict[str, str]:
+    """The libraries behind matrix products: torch's, which training uses, and NumPy's."""
+    words = torch.__config__.show().replace(",", " ").split()
+    of_torch = next((word.removeprefix("BLAS_INFO=") for word in words if word.startswith("BLAS_INFO=")), "unknown")
+    found: Any = np.show_config(mode="dicts")
+    return {"torch": of_torch, "numpy": str(found.get("Build Dependencies", {}).get("blas", {}).get("name", "unknown"))}
