@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,20 +10,43 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
-from fastapi.testclient import TestClient
 
 from fedlu.explorer.api import Explorer, app_of
+from fedlu.explorer.safety import Guard
 from fedlu.results.prediction import load
 
 
+class Asking:
+    """A client of the API in this process, without a socket."""
+
+    def __init__(self, app: Guard, address: str = "http://127.0.0.1:8237") -> None:
+        self.app, self.address = app, address
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            way = httpx.ASGITransport(app=self.app)  # type: ignore[arg-type]
+            async with httpx.AsyncClient(transport=way, base_url=self.address) as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+
 @pytest.fixture
-def asking(hostile_run: Path) -> Iterator[TestClient]:
-    """A client of the API over a run whose names are hostile."""
-    app = app_of(Explorer(load(hostile_run)))
-    with TestClient(app, base_url="http://127.0.0.1:8237") as client:  # type: ignore[arg-type]
-        yield client
+def asking(hostile_run: Path) -> Iterator[Asking]:
+    """The API over a run whose names are hostile."""
+    explorer = Explorer(load(hostile_run))
+    yield Asking(app_of(explorer))
+    explorer.batcher.close()
 
 
 @contextmanager

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from fedlu.errors import InputError
 from fedlu.explorer import answers
 from fedlu.explorer.api import Explorer, app_of
 from fedlu.explorer.batching import Batcher
 from fedlu.results.prediction import LearnedRun, load
 from fedlu.results.runs import read_metrics
+from tests.explorer.conftest import Asking
 
 NORTH = "<b>north</b> & 'co'"
 
@@ -30,7 +29,7 @@ def triple_of(run: LearnedRun, split: str = "train") -> tuple[str, str, str]:
     return graph.vocabulary.labels(graph.split(split)[:1])[0]
 
 
-def test_predictions_are_those_of_the_run(asking: TestClient, run: LearnedRun) -> None:
+def test_predictions_are_those_of_the_run(asking: Asking, run: LearnedRun) -> None:
     """By every view and both sides: the same labels, ranks and splits as `LearnedRun.predict`."""
     head, relation, tail = triple_of(run)
     for ends in ({"head": head}, {"tail": tail}):
@@ -81,7 +80,7 @@ def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch:
     assert asyncio.run(twice()) == answers.answer_together(run, [question])[0]
 
 
-def test_ranks_agree_with_the_predictions(asking: TestClient, run: LearnedRun) -> None:
+def test_ranks_agree_with_the_predictions(asking: Asking, run: LearnedRun) -> None:
     """The filtered rank of a true tail: its place among what is new, were it new."""
     head, relation, tail = triple_of(run, "test")
     found = asking.get("/api/rank", params={"client": NORTH, "head": head, "relation": relation, "tail": tail}).json()
@@ -95,7 +94,7 @@ def test_ranks_agree_with_the_predictions(asking: TestClient, run: LearnedRun) -
     assert gone.json()["views"] is None
 
 
-def test_search_begins_with_the_beginning(asking: TestClient) -> None:
+def test_search_begins_with_the_beginning(asking: Asking) -> None:
     def search(text: str, limit: int = 10) -> list[str]:
         found = asking.get("/api/entities", params={"client": NORTH, "q": text, "limit": limit})
         return [each["label"] for each in found.json()]
@@ -108,7 +107,7 @@ def test_search_begins_with_the_beginning(asking: TestClient) -> None:
     assert search("\u0000zzzzzz") == []
 
 
-def test_neighbours_and_evidence_are_triples_of_the_client(asking: TestClient, run: LearnedRun) -> None:
+def test_neighbours_and_evidence_are_triples_of_the_client(asking: Asking, run: LearnedRun) -> None:
     graph = run.desk(NORTH).graph
     known = set(graph.vocabulary.labels(graph.known))
     head, relation, tail = triple_of(run)
@@ -135,9 +134,9 @@ def test_neighbours_and_evidence_are_triples_of_the_client(asking: TestClient, r
 def test_quality_by_relation_adds_up_to_the_whole(umls_run: Path) -> None:
     """Relations with enough test triples: their mean, weighted, is the run's own figure over those triples."""
     run = load(umls_run)
-    with TestClient(app_of(Explorer(run)), base_url="http://localhost") as client:  # type: ignore[arg-type]
-        name = run.clients[0]
-        rows = client.get("/api/quality", params={"client": name}).json()
+    explorer, name = Explorer(run), run.clients[0]
+    rows = Asking(app_of(explorer)).get("/api/quality", params={"client": name}).json()
+    explorer.batcher.close()
     whole = read_metrics(umls_run)["test"]["blend"]["clients"][name]
     judged = sum(row["test"] for row in rows)
     assert whole["count"] - judged < 0.2 * whole["count"]
@@ -146,7 +145,7 @@ def test_quality_by_relation_adds_up_to_the_whole(umls_run: Path) -> None:
     assert all(row["ranked"] == row["test"] for row in rows)
 
 
-def test_the_run_and_the_map_are_told(asking: TestClient, run: LearnedRun) -> None:
+def test_the_run_and_the_map_are_told(asking: Asking, run: LearnedRun) -> None:
     about = asking.get("/api/run").json()
     assert [client["name"] for client in about["clients"]] == list(run.clients)
     assert about["allow_forget"] is False
@@ -175,14 +174,14 @@ def test_the_run_and_the_map_are_told(asking: TestClient, run: LearnedRun) -> No
     ],
 )
 def test_bad_questions_get_a_helpful_no(
-    asking: TestClient, path: str, query: dict[str, Any], status: int, words: str
+    asking: Asking, path: str, query: dict[str, Any], status: int, words: str
 ) -> None:
     reply = asking.get(f"/api/{path}", params=query)
     assert reply.status_code == status
     assert words in reply.json().get("error", "")
 
 
-def test_it_is_read_only_unless_allowed(asking: TestClient, run: LearnedRun) -> None:
+def test_it_is_read_only_unless_allowed(asking: Asking, run: LearnedRun) -> None:
     before = sorted(path.name for path in run.folder.parent.iterdir())
     reply = asking.post("/api/forget", json={"client": NORTH, "triples": [triple_of(run)]})
     assert reply.status_code == 403
@@ -190,10 +189,8 @@ def test_it_is_read_only_unless_allowed(asking: TestClient, run: LearnedRun) -> 
     assert sorted(path.name for path in run.folder.parent.iterdir()) == before
 
 
-def test_the_api_describes_itself(asking: TestClient) -> None:
+def test_the_api_describes_itself(asking: Asking) -> None:
     paths = asking.get("/api/openapi.json").json()["paths"]
     named = {"run", "predict", "rank", "evidence", "entities", "relations", "neighbours", "quality", "map", "forget"}
     assert set(paths) == {f"/api/{name}" for name in named}
     assert all(each["summary"] for methods in paths.values() for each in methods.values())
-    with pytest.raises(InputError):
-        answers.asked(load(Path("nowhere")), "a", "b", None, None, 1, False)

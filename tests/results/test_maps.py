@@ -37,7 +37,9 @@ def test_it_is_kept_and_found_again(hostile_run: Path, tmp_path: Path, monkeypat
     run = load(folder)
     first = maps.entity_map(run)
     assert set(first.clients) == set(run.clients)
-    assert len(first.client) == first.entities == sum(len(desk.graph.vocabulary.entities) for desk in run.desks.values())
+    assert (
+        len(first.client) == first.entities == sum(len(desk.graph.vocabulary.entities) for desk in run.desks.values())
+    )
     (kept,) = (folder / "cache").iterdir()
     for label in first.labels:
         assert label.encode() not in kept.read_bytes()

@@ -74,7 +74,9 @@ def test_names_are_shown_only_when_asked_for(hostile_run: Path, tmp_path: Path) 
         x = box["x"] + (box["width"] - side) / 2 + xy[0] * side
         y = box["y"] + (box["height"] - side) / 2 + (1 - xy[1]) * side
         page.mouse.move(x, y)
-        assert f"{entity_map(load_run(hostile_run)).labels[0]} (<b>north</b> & 'co')" in chart.locator(".tip").inner_text()
+        assert (
+            f"{entity_map(load_run(hostile_run)).labels[0]} (<b>north</b> & 'co')" in chart.locator(".tip").inner_text()
+        )
         assert page.evaluate("window.hacked") is None
         assert troubles == []
 

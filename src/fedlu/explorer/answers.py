@@ -220,6 +220,8 @@ def quality_of(run: LearnedRun, client: str, number: int) -> dict[str, Any] | No
     step = -(-len(test) // SAMPLE)  # every so manyth, if there are many
     ranks = rank_views(lambda queries: scores_of(run, desk, queries), run.views, test[::step], desk.index)
     metrics = {view: summarize(found) for view, found in ranks.items()}
-    views = {view: {name: round(each[name], 4) for name in ("mrr", "hits@1", "hits@10")} for view, each in metrics.items()}
+    views = {
+        view: {name: round(each[name], 4) for name in ("mrr", "hits@1", "hits@10")} for view, each in metrics.items()
+    }
     label = desk.graph.vocabulary.relations[number]
     return {"relation": label, "test": len(test), "ranked": len(test[::step]), "views": views}

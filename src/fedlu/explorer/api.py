@@ -156,9 +156,7 @@ def _add_looks(app: FastAPI, explorer: Explorer) -> None:
         )
 
     @app.get("/api/entities", summary="Entities by a part of their names")
-    async def entities(
-        client: Label, q: Annotated[str, Query(max_length=200)] = "", limit: Limit = 10
-    ) -> Response:
+    async def entities(client: Label, q: Annotated[str, Query(max_length=200)] = "", limit: Limit = 10) -> Response:
         return _json(answers.find_entities(explorer.run, client, q, limit))
 
     @app.get("/api/relations", summary="The relations of a client")

@@ -148,9 +148,9 @@ def entity_map(found: EntityMap, label: str, *, names: bool) -> Chart:
 def forgetting(audit: dict[str, Any], view: str, metric: str = "hits@1") -> Chart | None:
     """Before, after, and trained again without: on what is forgotten, and on what must not be."""
     states = [state for state in STATES if audit.get(state, {}).get(view)]
-    splits = [split for split in ("forget", "neighbourhood", "retained", "test") if split in audit["raw"].get(view, {})]
-    if not states or not splits:
+    if not states:
         return None
+    splits = [split for split in ("forget", "neighbourhood", "retained", "test") if split in audit[states[0]][view]]
     values = {state: [audit[state][view].get(split, {}).get(metric) for split in splits] for state in states}
     series = [{"name": STATES[state], "values": values[state]} for state in states]
     spoken = ", ".join(f"{STATES[s]} {100 * values[s][0]:.1f}" for s in states if values[s][0] is not None)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlu.errors import FedluError, InputError
-from fedlu.graph import federation as federations
 from fedlu.graph.statistics import FederationStatistics, describe
-from fedlu.results.runs import read_json
+from fedlu.results.runs import data_of, read_json
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,9 @@ class Overview:
     """What tells it from the other runs shown with it."""
     config: dict[str, Any]
     events: tuple[dict[str, Any], ...]
+    """A record per round of learning."""
+    cycles: tuple[dict[str, Any], ...]
+    """A record per cycle of forgetting, for a run that forgot."""
     metrics: dict[str, Any] | None
     """None while it is under way."""
     audit: dict[str, Any] | None
@@ -57,11 +59,13 @@ def _read(folder: Path, label: str) -> Overview:
     if not (folder / "config.json").is_file():
         raise InputError("no run", where=folder, remedy="make one with `fedlu learn`")
     metrics, audit = folder / "metrics.json", folder / "audit.json"
+    events = _events(folder / "events.jsonl")
     return Overview(
         folder=folder,
         label=label,
         config=read_json(folder / "config.json"),
-        events=_events(folder / "events.jsonl"),
+        events=tuple(event for event in events if "round" in event),
+        cycles=tuple(event for event in events if "cycle" in event),
         metrics=read_json(metrics) if metrics.is_file() else None,
         audit=read_json(audit) if audit.is_file() else None,
     )
@@ -96,18 +100,13 @@ def federations_of(runs: list[Overview]) -> list[Data]:
     for run in runs:
         fingerprint = run.config["fingerprint"]
         if found.get(fingerprint) is None or found[fingerprint].statistics is None:
-            found[fingerprint] = _describe(run.config)
+            found[fingerprint] = _describe(run)
     return list(found.values())
 
 
-def _describe(config: dict[str, Any]) -> Data:
-    name, fingerprint = config["federation"], config["fingerprint"]
-    if config["data"] is None:
-        return Data(name, fingerprint, None, "its data was given in memory")
+def _describe(run: Overview) -> Data:
+    name, fingerprint = run.config["federation"], run.config["fingerprint"]
     try:
-        federation = federations.load(config["data"])
+        return Data(name, fingerprint, describe(data_of(run.folder)))
     except FedluError as refusal:
         return Data(name, fingerprint, None, str(refusal))
-    if federation.fingerprint != fingerprint:
-        return Data(name, fingerprint, None, f"{config['data']}: the data has changed since")
-    return Data(name, fingerprint, describe(federation))

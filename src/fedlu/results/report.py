@@ -80,7 +80,7 @@ def _content(runs: list[Overview], *, names: bool) -> dict[str, Any]:
         "subtitle": _subtitle(runs),
         "summary": _summary(finished),
         "notes": [
-            f"{run.label} is under way: {len(run.events)} rounds so far, no final figures yet."
+            f"{run.label} is under way: {_length(run)} so far, no final figures yet."
             for run in runs
             if run.metrics is None
         ],
@@ -112,8 +112,11 @@ def _title(runs: list[Overview]) -> str:
 
 def _subtitle(runs: list[Overview]) -> str:
     federations = list(dict.fromkeys(run.config["federation"] for run in runs))
-    rounds = ", ".join(f"{len(run.events)}" for run in runs)
-    return f"Embeddings of the federation {', '.join(federations)} after {rounds} rounds."
+    return f"Embeddings of the federation {', '.join(federations)} after {', '.join(map(_length, runs))}."
+
+
+def _length(run: Overview) -> str:
+    return f"{len(run.cycles)} cycles of forgetting" if run.cycles else f"{len(run.events)} rounds"
 
 
 def _summary(runs: list[Overview]) -> str:
@@ -174,6 +177,7 @@ def _audit_section(run: Overview, audit: Audit) -> dict[str, Any]:
     return {
         "label": run.label,
         "verdicts": audit.verdicts,
+        "beside_paper": audit.beside_paper,
         "charts": [*drawn, *audit.distributions],
         "notes": audit.notes,
     }
@@ -259,9 +263,9 @@ def _facts(runs: list[Overview]) -> Table:
     add("recipe", [run.config["recipe"] for run in runs])
     add("federation", [run.config["federation"] for run in runs])
     add("fingerprint of the data", [run.config["fingerprint"][:16] for run in runs])
-    add("rounds", [len(run.events) for run in runs])
+    add("took", [_length(run) for run in runs])
     add("best rounds", [_best_rounds(run) for run in runs])
-    add("seconds of learning", [f"{sum(event['seconds'] for event in run.events):,.1f}" for run in runs])
+    add("seconds", [f"{sum(event['seconds'] for event in (*run.events, *run.cycles)):,.1f}" for run in runs])
     add("megabytes up and down", [_megabytes(run) for run in runs])
     add("learned by fedlu", [run.config.get("fedlu", "") for run in runs])
     here = f"Python {platform.python_version()}, " + ", ".join(f"{n} {version(n)}" for n in ("numpy", "numba", "torch"))
@@ -275,7 +279,8 @@ def _best_rounds(run: Overview) -> str:
 
 
 def _megabytes(run: Overview) -> str:
-    up, down = (sum(sum(event[way].values()) for event in run.events) / 1e6 for way in ("bytes_up", "bytes_down"))
+    events = (*run.events, *run.cycles)
+    up, down = (sum(sum(event[way].values()) for event in events) / 1e6 for way in ("bytes_up", "bytes_down"))
     return f"{up:,.1f} and {down:,.1f}"
 
 
