@@ -16,7 +16,7 @@ PATIENCE = 120_000
 
 @contextmanager
 def browser_page(*, size: tuple[int, int] = LAPTOP, scheme: str = "light") -> Iterator[tuple[Page, list[str]]]:
-    """A page, and a list that fills with whatever its console complains of or asks of the network beyond this machine."""
+    """A page, and a list that fills with what its console complains of, and what it asks of the network beyond here."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is not installed; `make test` installs it where apt-get may")

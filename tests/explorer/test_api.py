@@ -120,7 +120,12 @@ def test_neighbours_and_evidence_are_triples_of_the_client(asking: Asking, run: 
     assert cosines == sorted(cosines, reverse=True)
     why = {"client": NORTH, "head": head, "relation": relation, "tail": tail}
     spoken = asking.get("/api/evidence", params=why).json()
-    told = [*spoken["direct"], *spoken["same_tail"], *spoken["same_head"], *sum(spoken["paths"], [])]
+    told = [
+        *spoken["direct"],
+        *spoken["same_tail"],
+        *spoken["same_head"],
+        *(each for path in spoken["paths"] for each in path),
+    ]
     assert told
     for each in told:
         assert (each["head"], each["relation"], each["tail"]) in known - {(head, relation, tail)}

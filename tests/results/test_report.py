@@ -70,13 +70,12 @@ def test_names_are_shown_only_when_asked_for(hostile_run: Path, tmp_path: Path) 
         box = chart.bounding_box()
         assert box is not None
         side = min(box["width"], box["height"]) - 12
-        xy = entity_map(load_run(hostile_run)).xy[0] / 65535  # the first client's first entity, as the page places it
+        drawn = entity_map(load_run(hostile_run))
+        xy = drawn.xy[0] / 65535  # the first client's first entity, as the page places it
         x = box["x"] + (box["width"] - side) / 2 + xy[0] * side
         y = box["y"] + (box["height"] - side) / 2 + (1 - xy[1]) * side
         page.mouse.move(x, y)
-        assert (
-            f"{entity_map(load_run(hostile_run)).labels[0]} (<b>north</b> & 'co')" in chart.locator(".tip").inner_text()
-        )
+        assert f"{drawn.labels[0]} (<b>north</b> & 'co')" in chart.locator(".tip").inner_text()
         assert page.evaluate("window.hacked") is None
         assert troubles == []
 

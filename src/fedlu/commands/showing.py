@@ -39,15 +39,13 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more runs.")],
     what: Annotated[str, typer.Option(help="convergence, tsne, degrees or forgetting.")],
     out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")],
-    metric: Annotated[
-        str, typer.Option(help="Of convergence and forgetting: mrr, hits@1, hits@3 or hits@10.")
-    ] = "hits@1",
+    metric: Annotated[str, typer.Option(help="mrr, hits@1, hits@3 or hits@10, of convergence and forgetting.")] = "mrr",
     seed: Annotated[int, typer.Option(help="Of tsne: same seed, same map.")] = 0,
 ) -> None:
     """Draw a figure of one or more runs, ready for a paper.
 
-    convergence: the valid metric by round. tsne: the entities of each client in the plane, a panel per run. degrees: the
-    degree distributions of the clients. forgetting: before, after, and trained again without, from `fedlu audit`.
+    convergence: the valid metric by round. tsne: the entities of each client in the plane, a panel per run. degrees:
+    the degree distributions of the clients. forgetting: before, after, and trained again without, by `fedlu audit`.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""The explorer's JSON API, and the page that uses it. Every input is bounded; nothing is written unless it was allowed."""
+"""The explorer's JSON API, and the page that uses it. Every input is bounded; nothing is written unless allowed."""
 
 from __future__ import annotations
 

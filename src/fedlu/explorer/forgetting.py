@@ -39,10 +39,12 @@ class Forgetting:
 
     def told(self) -> dict[str, Any]:
         """For JSON."""
-        ranks = [
-            {"head": h, "relation": r, "tail": t, "before": before, "after": after}
-            for (h, r, t), before, after in zip(self.triples, self.before, self.after or [None] * len(self.before))
-        ]
+        ranks = []
+        if self.state == "done":
+            ranks = [
+                {"head": h, "relation": r, "tail": t, "before": before, "after": after}
+                for (h, r, t), before, after in zip(self.triples, self.before, self.after, strict=True)
+            ]
         return {
             "state": self.state,
             "steps": self.steps,

@@ -6,6 +6,7 @@ An audit may lack parts (no re-training was asked for, the run before was purged
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from fedlu.results import published
@@ -68,7 +69,7 @@ def _distribution(audit: dict[str, Any], view: str) -> Chart | None:
         if not found:
             continue
         edges = found["edges"]
-        middles = [(a + b) / 2 for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        middles = [(a + b) / 2 for a, b in pairwise(edges)]
         sets = {"members": f"forgotten triples, {words}"}
         if state == "forgotten":
             sets["others"] = "true triples never learned"
@@ -106,8 +107,8 @@ def _notes(audit: dict[str, Any]) -> tuple[str, ...]:
     reach = audit.get("reach", {})
     if reach:
         notes.append(
-            f"{reach.get('asked', 0):,} triples were to be forgotten; {reach.get('deducible', 0):,} of them can still be "
-            "deduced from what is kept, which no forgetting can reach."
+            f"{reach.get('asked', 0):,} triples were to be forgotten; {reach.get('deducible', 0):,} of them can still "
+            "be deduced from what is kept, which no forgetting can reach."
         )
     cost = audit.get("cost", {})
     if cost.get("forgetting seconds") is not None:

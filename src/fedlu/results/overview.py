@@ -1,4 +1,4 @@
-"""What a run folder tells of itself without its tables being loaded: settings, rounds, metrics, audit, its federation."""
+"""What a run folder tells of itself before its tables are loaded: settings, rounds, metrics, audit, its federation."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def report(
 ) -> dict[str, Any]:
     """Write a report of one or more runs, and return what it says of them, as the template gets it.
 
-    `maps` draws the entities of each finished run (the first time, that takes a while); `names` puts the entities' names
-    into the map, for readers who may see them.
+    `maps` draws the entities of each finished run (the first time, that takes a while); `names` puts the entities'
+    names into the map, for readers who may see them.
     """
     out = Path(out)
     check_target(out)
@@ -126,8 +126,8 @@ def _summary(runs: list[Overview]) -> str:
     run, view, best = max(rows, key=lambda row: float(row[2]["mrr"]))
     where = f"the {view} rows of {run.label}" if len(runs) > 1 else f"the {view} rows"
     return (
-        f"Asked for the missing end of a test triple, {where} put the right entity first {100 * best['hits@1']:.1f} times "
-        f"in a hundred, and among the first ten {100 * best['hits@10']:.1f} times (MRR {best['mrr']:.4f}), "
+        f"Asked for the missing end of a test triple, {where} put the right entity first {100 * best['hits@1']:.1f} "
+        f"times in a hundred, and among the first ten {100 * best['hits@10']:.1f} times (MRR {best['mrr']:.4f}), "
         f"in {best['count']:,} triples asked both ways."
     )
 
