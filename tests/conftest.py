@@ -85,7 +85,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     names = [*HOSTILE, *(f"{place} <b>{number}</b>" for number, place in enumerate(["north", "south", "east", "west"]))]
     pairs = [(a, f"<i>likes</i> {(i + j) % 2}", b) for i, a in enumerate(names) for j, b in enumerate(names) if i != j]
-    for number, client in enumerate(("<b>north</b> & 'co'", 'so"uth')):
+    for number, client in enumerate(("<b>north & 'co'", 'so"uth')):
         mine = [pair for place, pair in enumerate(pairs) if place % 3 != number]
         (folder / "data" / client).mkdir(parents=True)
         for split, part in {"train": mine[:-6], "valid": mine[-6:-3], "test": mine[-3:]}.items():

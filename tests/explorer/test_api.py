@@ -16,7 +16,7 @@ from fedlu.results.prediction import LearnedRun, load
 from fedlu.results.runs import read_metrics
 from tests.explorer.conftest import Asking
 
-NORTH = "<b>north</b> & 'co'"
+NORTH = "<b>north & 'co'"
 
 
 @pytest.fixture(scope="module")

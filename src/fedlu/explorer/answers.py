@@ -100,7 +100,7 @@ def clients(run: LearnedRun) -> list[dict[str, Any]]:
 
 
 def find_entities(run: LearnedRun, client: str, text: str, limit: int) -> list[dict[str, Any]]:
-    """Entities whose names begin with the text, then those that hold it, well-connected ones first; or what is like it."""
+    """Entities whose names begin with the text, then those that hold it, well-connected first; or what is like it."""
     desk = run.desk(client)
     names, degrees, plain = desk.graph.vocabulary.entities, degrees_of(desk), text.casefold()
     matches = [number for number, name in enumerate(names) if plain in name.casefold()]
