@@ -1,8 +1,8 @@
 """How long does a prediction of `fedlu explore` take, over a real socket, while fifty people ask?
 
-A server is started on a run and asked questions made of its test triples, none twice in a row, in two ways: by people who
-ask once a second each, and by fifty connections that ask again as soon as they are answered, which shows the limit. A
-prediction gives the ten best by every view. The answers kept by the server are of no use here: questions differ.
+A server is started on a run and asked questions made of its test triples, none twice: by people who ask once a second
+each, and by as many connections that ask again as soon as they are answered, which shows the limit. A prediction gives
+the ten best by every view. The answers that the server keeps are of no use here, since all questions differ.
 
     python -m benchmarks.explore RUN [--people 50] [--seconds 20]
 """

@@ -99,25 +99,38 @@ def clients(run: LearnedRun) -> list[dict[str, Any]]:
     ]
 
 
-def find_entities(run: LearnedRun, client: str, text: str, limit: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Names:
+    """A client's entities, prepared for searching."""
+
+    labels: tuple[str, ...]
+    plain: tuple[str, ...]
+    """In small letters."""
+    degrees: tuple[int, ...]
+    ids: dict[str, int]
+
+
+def names_of(desk: Desk) -> Names:
+    vocabulary = desk.graph.vocabulary
+    degrees = np.bincount(desk.graph.known[:, [0, 2]].ravel(), minlength=len(vocabulary.entities))
+    plain = tuple(label.casefold() for label in vocabulary.entities)
+    return Names(vocabulary.entities, plain, tuple(degrees.tolist()), vocabulary.entity_ids)
+
+
+def find_entities(names: Names, text: str, limit: int) -> list[dict[str, Any]]:
     """Entities whose names begin with the text, then those that hold it, well-connected first; or what is like it."""
-    desk = run.desk(client)
-    names, degrees, plain = desk.graph.vocabulary.entities, degrees_of(desk), text.casefold()
-    matches = [number for number, name in enumerate(names) if plain in name.casefold()]
-    matches.sort(key=lambda number: (not names[number].casefold().startswith(plain), -degrees[number], names[number]))
+    wanted = text.casefold()
+    matches = [number for number, plain in enumerate(names.plain) if wanted in plain]
+    matches.sort(key=lambda number: (not names.plain[number].startswith(wanted), -names.degrees[number], number))
     if not matches:
-        matches = [desk.graph.vocabulary.entity_ids[name] for name in nearest(text, names, most=limit)]
-    return [{"label": names[number], "degree": int(degrees[number])} for number in matches[:limit]]
+        matches = [names.ids[label] for label in nearest(text, names.labels, most=limit)]
+    return [{"label": names.labels[number], "degree": names.degrees[number]} for number in matches[:limit]]
 
 
 def relations(run: LearnedRun, client: str) -> list[dict[str, Any]]:
     graph = run.desk(client).graph
     counts = np.bincount(graph.known[:, 1], minlength=len(graph.vocabulary.relations))
     return [{"label": label, "triples": int(counts[n])} for n, label in enumerate(graph.vocabulary.relations)]
-
-
-def degrees_of(desk: Desk) -> NDArray[np.int64]:
-    return np.bincount(desk.graph.known[:, [0, 2]].ravel(), minlength=len(desk.graph.vocabulary.entities))
 
 
 def neighbours(run: LearnedRun, client: str, entity: str, limit: int) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Explorer:
         self.batcher = Batcher(run)
         self.job: forgetting.Forgetting | None = None
         self.working: asyncio.Task[None] | None = None
+        self.names: dict[str, answers.Names] = {}
         self.quality: dict[str, list[dict[str, Any]]] = {}
         self.map: dict[str, Any] | None = None
         self.mapping = asyncio.Lock()
@@ -53,7 +54,7 @@ class Explorer:
     def look_at(self, run: LearnedRun) -> None:
         self.batcher.close()
         self.run, self.batcher = run, Batcher(run)
-        self.quality, self.map = {}, None
+        self.names, self.quality, self.map = {}, {}, None
 
 
 def app_of(explorer: Explorer, *, host: str = "127.0.0.1", token: str | None = None) -> Guard:
@@ -129,7 +130,7 @@ def _add_questions(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/api/evidence", summary="Known triples that may speak for a prediction")
     async def evidence(client: Label, head: Label, relation: Label, tail: Label, limit: Limit = 5) -> Response:
-        found = answers.evidence(explorer.run, client, head, relation, tail, limit)
+        found = await explorer.batcher.work(answers.evidence, explorer.run, client, head, relation, tail, limit)
         return _json(found)
 
 
@@ -157,7 +158,9 @@ def _add_looks(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/api/entities", summary="Entities by a part of their names")
     async def entities(client: Label, q: Annotated[str, Query(max_length=200)] = "", limit: Limit = 10) -> Response:
-        return _json(answers.find_entities(explorer.run, client, q, limit))
+        if client not in explorer.names:
+            explorer.names[client] = answers.names_of(explorer.run.desk(client))
+        return _json(answers.find_entities(explorer.names[client], q, limit))
 
     @app.get("/api/relations", summary="The relations of a client")
     async def relations(client: Label) -> Response:

@@ -36,7 +36,10 @@ def serve(
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
         raise InputError("the token has letters that no header can carry", remedy="use letters and digits")
     listener = _listen(host, port)
-    explorer = Explorer(prediction.load(run), allow_forget=allow_forget)
+    loaded = prediction.load(run)
+    for desk in loaded.desks.values():
+        _ = desk.index, desk.splits  # made now, so that the first who asks need not wait
+    explorer = Explorer(loaded, allow_forget=allow_forget)
     app = app_of(explorer, host=host, token=token)
     address = _address(host, listener.getsockname()[1], token)
     tell(address)
