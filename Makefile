@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chromium test lint format bench clean
+.PHONY: help setup demo chromium test lint format bench docs clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,5 +49,8 @@ bench: $(READY)  ## measure speed; tables on the screen, JSON under benchmarks/r
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.training
 
+docs: $(READY)  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo site benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis

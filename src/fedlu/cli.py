@@ -20,9 +20,22 @@ from fedlu.commands import checking, exchange, forgetting, graphs, learning, pre
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
+ABOUT = """Federated knowledge-graph embeddings that learn together and forget on request.
+
+Examples, from a graph to a prediction:
+
+`fedlu partition umls --clients 3 --by random --out umls-r3`
+
+`fedlu learn umls-r3 --out run`
+
+`fedlu predict run --client client-0 --head virus --relation result_of`
+
+Every command has examples of its own: `fedlu learn --help`. `fedlu doctor` checks the installation.
+"""
+
 app = typer.Typer(
     name="fedlu",
-    help="Federated knowledge-graph embeddings that learn together and forget on request.",
+    help=ABOUT,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
