@@ -82,7 +82,7 @@ def app_of(explorer: Explorer, *, host: str = "127.0.0.1", token: str | None = N
     _add_questions(app, explorer)
     _add_looks(app, explorer)
     _add_forgetting(app, explorer)
-    return Guard(app, host=host, token=token)  # type: ignore[arg-type]
+    return Guard(app, host=host, token=token)
 
 
 def _serve_page(app: FastAPI, path: str, name: str, kind: str) -> None:

@@ -63,7 +63,7 @@ def _attack(found: dict[str, Any] | None) -> str:
 
 def _distribution(audit: dict[str, Any], view: str) -> Chart | None:
     """How well triples are known: the forgotten in each state, and true ones that were never learned."""
-    series = []
+    series: list[dict[str, Any]] = []
     for state, words in STATES.items():
         found = audit.get("membership", {}).get(state, {}).get(view, {}).get("shares")
         if not found:

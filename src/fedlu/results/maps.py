@@ -116,4 +116,5 @@ def layout(rows: Floats, seed: int = 0) -> NDArray[np.float64]:
 def _on_grid(xy: NDArray[np.float64]) -> NDArray[np.uint16]:
     low, high = xy.min(axis=0), xy.max(axis=0)
     scale = GRID / max(float((high - low).max()), 1e-12)
-    return np.rint((xy - low) * scale).astype(np.uint16)
+    found: NDArray[np.uint16] = np.rint((xy - low) * scale).astype(np.uint16)
+    return found
