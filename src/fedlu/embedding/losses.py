@@ -58,14 +58,19 @@ def mutual_distillation(
 
 
 def hard_confusion(scores: Floats, masked: Mask, weights: Floats, kind: str) -> tuple[Floats, float]:
-    """The positive taken for a negative, Eq. (unlearnhard); for a softmax, -log(1 - its probability)."""
+    """The positive taken for a negative, Eq. (unlearnhard).
+
+    Where learning was by a softmax, scores mean something only beside each other: there it is the log of the odds of
+    the positive against its negatives.
+    """
     share = (weights / weights.sum())[:, None]
     if kind == "cross_entropy":
-        chance = kernels.probabilities(scores, masked, 1.0)
-        own = np.minimum(chance[:, :1], np.float32(1 - 1e-6))
-        slopes = -own * chance / (1 - own)
-        slopes[:, 0] = own[:, 0]
-        return share * slopes, -float((share * np.log1p(-own)).sum())
+        wrong = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
+        top = wrong.max(1, keepdims=True)
+        likely = np.exp(wrong - top)
+        total = likely.sum(1, keepdims=True)
+        slopes = np.concatenate([np.ones_like(top), -likely / total * ~masked[:, 1:]], axis=1)
+        return share * slopes, float((share * (scores[:, :1] - top - np.log(total))).sum())
     among = np.where(masked, 0, 1 / np.maximum((~masked[:, 1:]).sum(1, keepdims=True), 1)).astype(np.float32)
     among[:, 0] = 1
     lost = np.logaddexp(np.float32(0), scores)
@@ -113,8 +118,7 @@ def hard_confusion_formula(
     scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, kind: str
 ) -> torch.Tensor:
     if kind == "cross_entropy":
-        own = scores.masked_fill(masked, -torch.inf).softmax(dim=1)[:, 0]
-        lost = -torch.log1p(-own)
+        lost = scores[:, 0] - scores.masked_fill(masked, -torch.inf)[:, 1:].logsumexp(dim=1)
     else:
         lost = torch.nn.functional.softplus(scores)
         lost = lost[:, 0] + (lost[:, 1:] * ~masked[:, 1:]).sum(dim=1) / (~masked[:, 1:]).sum(dim=1).clamp_min(1)

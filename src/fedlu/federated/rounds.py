@@ -93,6 +93,10 @@ def learn(
         )
 
 
+FORGET_PATIENCE = 2
+"""Cycles without a better valid MRR, once all has gone, after which decay is given up."""
+
+
 @dataclass(frozen=True)
 class ForgetEvent:
     """What happened in a cycle of forgetting: interference, and decay unless the goal was reached."""
@@ -110,16 +114,20 @@ class ForgetEvent:
 
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
-    and the valid MRR of every view is back within the tolerance; the tables of then are kept as the best."""
+    and the valid MRR of every view is back within the tolerance, or decay no longer helps; the tables of then are
+    kept as the best."""
     server.merge(transport.recall(Recall(0)))
     before = _mrr(measure(server, transport, 0, "valid"))
+    best, waited = 0.0, 0
     for cycle in range(1, cycles + 1):
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
         content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
         valid = _mrr(measure(server, transport, cycle, "valid"))
         restored = all(valid[view] >= before[view] - tolerance for view in valid)
-        reached = content and restored
+        if content:
+            best, waited = (sum(valid.values()), 0) if sum(valid.values()) > best else (best, waited + 1)
+        reached = content and (restored or waited >= FORGET_PATIENCE)
         if not reached:
             _forget_step(server, transport, 2 * cycle, "decay", up, down)
         finished = reached or cycle == cycles

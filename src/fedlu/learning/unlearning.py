@@ -38,8 +38,12 @@ UNSEEN = 8192
 """Valid triples that stand for all of them."""
 STEP = 0.5
 """How far a step of interference moves the score of a triple at most."""
+FAR = 4.0
+"""Where a gap is wider, a step takes it for as wide."""
 EPOCHS = 12
 """Of interference, at most, before the server is told."""
+LOOK_EVERY = 2
+"""Epochs after which it is seen how well the forgotten are still known."""
 REHEARSED = 8
 """Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
@@ -124,10 +128,12 @@ class Unlearner:
         targets = self.targets()
         gaps = self.gaps(targets)
         content = all(_is_small(gap) for gap in gaps.values())
-        for _ in range(EPOCHS if not content else 0):
+        for epoch in range(EPOCHS if not content else 0):
             for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
                 batch = self.forgotten.batch(chosen, side, random, self.negatives)
                 self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
+            if epoch % LOOK_EVERY:
+                continue
             gaps = self.gaps(targets)
             if all(float(np.abs(gap).mean()) <= CLOSE / 2 for gap in gaps.values()):
                 break
@@ -143,7 +149,7 @@ class Unlearner:
             local, avatar = passes["local"].scores, passes["global"].scores
             self.teaching.add(slopes["local"], slopes["global"], local, avatar, batch)
         for name, each in passes.items():
-            strength = np.clip(gaps[name], -1, 1).astype(np.float32)  # a step does not go further than the gap
+            strength = np.clip(gaps[name], -1, FAR).astype(np.float32)  # no step goes further than the gap
             wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
             wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
             wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
