@@ -67,3 +67,4 @@ def exploring(run: Path, *options: str) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.communicate()
+    assert server.returncode == 0  # Ctrl-C is the way to end it

@@ -7,6 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -46,7 +47,8 @@ def serve(
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     options = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30)
-    uvicorn.Server(options).run(sockets=[listener])
+    with suppress(KeyboardInterrupt):  # the way to end it
+        uvicorn.Server(options).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -55,6 +57,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)  # from now on whoever knocks waits, and is not turned away
     except (OSError, OverflowError) as trouble:
         listener.close()
         remedy = "give another --host or --port; --port 0 takes any that is free"
