@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedlu.results.overview import Overview, federations_of, read
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 
 
-def plot(runs: list[str | Path], what: str, out: str | Path, *, metric: str = "mrr", seed: int = 0) -> None:
+def plot(runs: Sequence[str | Path], what: str, out: str | Path, *, metric: str = "mrr", seed: int = 0) -> None:
     """Draw `what` (convergence, tsne, degrees, forgetting) of runs into a .png, .svg or .pdf file."""
     if what not in KINDS:
         raise InputError(f"no figure {what!r}", remedy=f"choose one of {', '.join(KINDS)}")

@@ -7,6 +7,7 @@ template, whatever it holds.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import resources
 from importlib.metadata import version
@@ -29,7 +30,7 @@ METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hit
 
 
 def report(
-    runs: list[str | Path], out: str | Path, *, maps: bool = True, names: bool = False, seed: int = 0
+    runs: Sequence[str | Path], out: str | Path, *, maps: bool = True, names: bool = False, seed: int = 0
 ) -> dict[str, Any]:
     """Write a report of one or more runs, and return what it says of them, as the template gets it.
 
