@@ -272,12 +272,20 @@ const charts = (() => {
         if (a < -4 || b < -4 || a > width + 4 || b > height + 4) return;
         drawn.push({ a, b, i, number });
       });
+      const colours = series.map((_, number) => look.getPropertyValue(`--c${number % COLOURS}`));
       pen.globalAlpha = 0.75;
-      series.forEach((_, number) => {
-        pen.fillStyle = look.getPropertyValue(`--c${number % COLOURS}`);
-      });
-      for (const d of drawn) { const c = `--c${d.number % COLOURS}`; if (pen.last !== c) { pen.fillStyle = look.getPropertyValue(c); pen.last = c; } pen.fillRect(d.a - size / 2, d.b - size / 2, size, size); }
-      if (options.mark) for (const d of drawn) if (options.mark(d.number, d.i)) { pen.globalAlpha = 1; pen.lineWidth = 2.5; pen.strokeStyle = look.color; pen.beginPath(); pen.arc(d.a, d.b, 8, 0, 7); pen.stroke(); }
+      for (const d of drawn) {
+        pen.fillStyle = colours[d.number];
+        pen.fillRect(d.a - size / 2, d.b - size / 2, size, size);
+      }
+      pen.globalAlpha = 1;
+      pen.lineWidth = 2.5;
+      pen.strokeStyle = look.color;
+      for (const d of options.mark ? drawn.filter((each) => options.mark(each.number, each.i)) : []) {
+        pen.beginPath();
+        pen.arc(d.a, d.b, 8, 0, 2 * Math.PI);
+        pen.stroke();
+      }
       box.replaceChildren(canvas);
       state.near = (event) => { const d = nearest(event); return d && (series[d.number].labels ? `${series[d.number].labels[d.i]} (${series[d.number].name})` : series[d.number].name); };
     });
