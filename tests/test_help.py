@@ -8,6 +8,7 @@ import resource
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,10 +64,14 @@ def complete(words: str, last: int) -> list[str]:
     return done.stdout.split()
 
 
-def test_shells_complete_commands_options_and_values() -> None:
+def test_shells_complete_commands_options_and_values(tmp_path: Path) -> None:
     assert complete("fedlu ex", 1) == ["export"]
     assert complete("fedlu predict run --new", 3) == ["--new-only"]
     assert complete("fedlu export run --format w", 4) == ["word2vec"]
+    assert complete("fedlu learn data --method fede", 4) == ["fede", "fedec"]
+    (tmp_path / "state.json").write_text('{"counters": {"north": {}, "south": {}}}')
+    assert complete(f"fedlu predict {tmp_path} --client n", 4) == ["north"]
+    assert complete("fedlu predict nowhere --client n", 4) == []
 
 
 HEAVY = ("numpy", "torch", "numba", "polars", "pykeen", "matplotlib", "sklearn", "scipy", "pandas", "safetensors")

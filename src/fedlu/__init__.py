@@ -2,7 +2,7 @@
 
 import fedlu
 metrics = fedlu.learn("umls-r3", method="fedlu", model="TransE", recipe="fast", out="run")
-fedlu.load("run").predict("client-0", head="virus", relation="causes")
+fedlu.load("run").predict("client-0", head="antibiotic", relation="treats")
 """
 
 from typing import TYPE_CHECKING, Any

@@ -28,9 +28,9 @@ Examples, from a graph to a prediction:
 
 `fedlu learn umls-r3 --out run`
 
-`fedlu predict run --client client-0 --head virus --relation result_of`
+`fedlu predict run --client client-0 --head antibiotic --relation treats`
 
-Every command has examples of its own: `fedlu learn --help`. `fedlu doctor` checks the installation.
+Every command has examples of its own: add --help to it. The command doctor checks the installation.
 """
 
 app = typer.Typer(

@@ -128,7 +128,7 @@ def test_safetensors_come_back(run_of: Any, tmp_path: Path) -> None:
 
 def test_tsv(run_of: Any, tmp_path: Path) -> None:
     learned = run_of("TransE", True)
-    folder = fedlu.export(learned, "client-0", tmp_path / "tsv", kind="tsv", view="local")
+    folder = fedlu.export(learned.folder, "client-0", tmp_path / "tsv", kind="tsv", view="local")
     desk = learned.desks["client-0"]
     lines = [line.split("\t") for line in (folder / "entities.tsv").read_text().splitlines()]
     assert tuple(line[0] for line in lines) == desk.graph.vocabulary.entities

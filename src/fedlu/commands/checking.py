@@ -17,8 +17,8 @@ def doctor(
 ) -> None:
     """Check this installation: versions, cores, memory, compiled loops and their cache, threads, BLAS.
 
-    It learns on a tiny federation with every model, which also compiles the loops if they are not in the cache yet (a
-    minute, once). What is not well comes with what to do. Exit code 1 if something does not work, else 0.
+    It learns on a tiny federation with every model, which also compiles the loops if they are not in the cache yet;
+    that takes a while, once. What is not well comes with what to do. Exit code 1 if something does not work, else 0.
 
     Examples:
 
@@ -26,7 +26,7 @@ def doctor(
 
     `fedlu doctor --json`
     """
-    with working("looking; the first time, the loops are compiled, which takes a minute"):
+    with working("looking; the first time, the loops are compiled, which takes a while"):
         from fedlu.results.checkup import examine
 
         findings = examine()

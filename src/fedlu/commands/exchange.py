@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedlu.commands.predicting import VIEWS
+from fedlu.commands.predicting import VIEWS, clients_of_run
 from fedlu.display import screen, working
 
 FORMATS = ("safetensors", "pykeen", "tsv", "word2vec")
@@ -15,7 +15,7 @@ FORMATS = ("safetensors", "pykeen", "tsv", "word2vec")
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
-    client: Annotated[str, typer.Option(help="Whose tables.")],
+    client: Annotated[str, typer.Option(help="Whose tables.", autocompletion=clients_of_run)],
     out: Annotated[Path, typer.Option(help="The file or folder to write.")],
     kind: Annotated[
         str,

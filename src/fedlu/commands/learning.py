@@ -9,17 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
+from fedlu.config import METHODS, RECIPES
 from fedlu.display import Board, notes, screen, show_metrics, working
 
 
 def learn(
     federation: Annotated[Path, typer.Argument(metavar="FEDERATION", help="A folder of clients.")],
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
-    method: Annotated[str, typer.Option(help="independent, centralized, fede, fedprox, fedec or fedlu.")] = "fedlu",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="independent, centralized, fede, fedprox, fedec or fedlu.", autocompletion=lambda: list(METHODS)
+        ),
+    ] = "fedlu",
     model: Annotated[
         str, typer.Option(help="TransE, TransE-L2, DistMult, ComplEx, RotatE, or pykeen:NAME.")
     ] = "TransE",
-    recipe: Annotated[str, typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.")] = "fast",
+    recipe: Annotated[
+        str,
+        typer.Option(help="fast, paper or strong; `fedlu recipes` shows them.", autocompletion=lambda: list(RECIPES)),
+    ] = "fast",
     seed: Annotated[int, typer.Option(help="Same seed and data, same embeddings.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")

@@ -17,11 +17,25 @@ if TYPE_CHECKING:
 
 HOLES = ("", "?")
 """What stands in a file for the end that is asked for."""
+VIEWS = ("local", "global", "blend")
+
+
+def clients_of_run(context: typer.Context) -> list[str]:
+    """For shells that complete --client: the names in the run that was typed before it."""
+    typed = context.params.get("run") or next(iter(context.args), None)  # half a command is not parsed to the end
+    try:
+        names = json.loads((Path(str(typed)) / "state.json").read_text(encoding="utf-8"))["counters"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return sorted(names)
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
-    client: Annotated[str | None, typer.Option(help="Whose tables; may be left out if there is one client.")] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(help="Whose tables; may be left out if there is one client.", autocompletion=clients_of_run),
+    ] = None,
     head: Annotated[str | None, typer.Option(help="Ask for tails of this head ...")] = None,
     tail: Annotated[str | None, typer.Option(help="... or for heads of this tail.")] = None,
     relation: Annotated[str | None, typer.Option(help="The relation between the two.")] = None,
@@ -46,9 +60,9 @@ def predict(
 
     Examples:
 
-    `fedlu predict run --client client-0 --head virus --relation causes --top 5`
+    `fedlu predict run --client client-0 --head antibiotic --relation treats --top 5`
 
-    `fedlu predict run --client client-0 --tail disease_or_syndrome --relation causes --new-only --json`
+    `fedlu predict run --client client-0 --tail disease_or_syndrome --relation treats --new-only --json`
 
     `fedlu predict run --client client-0 --from questions.tsv --top 3`
     """
@@ -79,9 +93,6 @@ def predict(
             f"{name}, {asked['view']}: {'?' if head is None else head} - {relation} - {'?' if tail is None else tail}"
         )
         show_predictions(found, title)
-
-
-VIEWS = ("local", "global", "blend")
 
 
 def _the_client(learned: LearnedRun, client: str | None) -> str:

@@ -118,12 +118,10 @@ def weights_of(
 
 
 def fill(model: Any, weights: Mapping[str, Floats]) -> Any:
+    """Put weights into an empty model; those that do not fit are refused by torch."""
+    wanted = model.state_dict()
     state = {key: torch.from_numpy(np.ascontiguousarray(each)) for key, each in weights.items()}
-    state = {
-        key: each.reshape(model.state_dict()[key].shape).to(model.state_dict()[key].dtype)
-        for key, each in state.items()
-    }
-    model.load_state_dict(state)
+    model.load_state_dict({key: each.reshape(wanted[key].shape).to(wanted[key].dtype) for key, each in state.items()})
     return model
 
 

@@ -27,7 +27,7 @@ from fedlu.embedding.kernels import Floats
 from fedlu.embedding.models import PYKEEN
 from fedlu.embedding.scorers import MODELS
 from fedlu.errors import InputError
-from fedlu.results.prediction import LearnedRun
+from fedlu.results.prediction import LearnedRun, load
 from fedlu.results.tables import Shape, Tables, write_tables
 
 WEIGHTS, ABOUT = "model.safetensors", "model.json"
@@ -64,12 +64,12 @@ def _side_by_side(tables: list[Floats], is_complex: bool) -> Floats:
 
 
 def export(
-    run: LearnedRun, client: str, out: str | Path, *, kind: str = "safetensors", view: str | None = None
+    run: LearnedRun | str | Path, client: str, out: str | Path, *, kind: str = "safetensors", view: str | None = None
 ) -> Path:
-    """Write a client's tables in one of `FORMATS`, whole or not at all."""
+    """Write a client's tables as safetensors, pykeen, tsv or word2vec, whole or not at all."""
     if kind not in FORMATS:
         raise InputError(f"no format {kind!r}", remedy=f"choose one of {', '.join(FORMATS)}")
-    tables = tables_of(run, client, view)
+    tables = tables_of(run if isinstance(run, LearnedRun) else load(run), client, view)
     return _write(tables, Path(out), FORMATS[kind])
 
 

@@ -29,7 +29,7 @@ from fedlu.federated.client import ALL_VIEWS, VIEWS, Client, Snapshot
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner
-from fedlu.results.runs import reopen
+from fedlu.results.runs import data_of, go_on, read_json, read_metrics
 
 Question = tuple[str | None, str, str | None]
 """(head, relation, None) asks for tails, (None, relation, tail) for heads."""
@@ -40,14 +40,17 @@ MOST_AT_ONCE = 1024
 
 def load(run: str | Path, data: Federation | str | Path | None = None) -> LearnedRun:
     """A finished run, ready to predict; `data` says where its federation is now, if it was moved."""
-    federation, party, _, settings = reopen(run, data)
+    folder = Path(run)
+    read_metrics(folder)
+    settings, federation = Settings(**read_json(folder / "config.json")["settings"]), data_of(folder, data)
+    party, _, _ = go_on(folder, federation, settings)
     views = VIEWS.get(settings.method, ALL_VIEWS)
     if settings.method == "centralized":
         (all_of_them,) = party.clients
         desks = [_desk_of_part(federation, number, all_of_them) for number in range(len(federation.clients))]
     else:
         desks = [Desk(client.graph, client.learner, client.best) for client in party.clients]
-    return LearnedRun(Path(run), settings, federation, views, {desk.graph.name: desk for desk in desks})
+    return LearnedRun(folder, settings, federation, views, {desk.graph.name: desk for desk in desks})
 
 
 @dataclass(frozen=True)

@@ -127,21 +127,12 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
     """Rank a split again, with the best tables of a finished run; by view, as in `metrics.json`."""
     if split not in ("valid", "test"):
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
-    _, party, progress, _ = reopen(folder)
-    source = ALL_OF_VALID if split == "valid" else split
-    return rounds.measure(party.server, party.transport, progress.round, source, best=True)
-
-
-def reopen(
-    folder: str | Path, data: Federation | str | Path | None = None
-) -> tuple[Federation, Party, Progress, Settings]:
-    """A finished run as its last checkpoint left it, with its data; `data` says where that is now, if it was moved."""
     folder = Path(folder)
     read_metrics(folder)
     config = read_json(folder / "config.json")
-    data, settings = data_of(folder, data), Settings(**config["settings"])
-    party, progress, _ = go_on(folder, data, settings)
-    return data, party, progress, settings
+    party, progress, _ = go_on(folder, data_of(folder), Settings(**config["settings"]))
+    source = ALL_OF_VALID if split == "valid" else split
+    return rounds.measure(party.server, party.transport, progress.round, source, best=True)
 
 
 def data_of(folder: Path, data: Federation | str | Path | None = None) -> Federation:
