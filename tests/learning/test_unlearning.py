@@ -84,7 +84,7 @@ def test_interference_brings_the_forgotten_to_their_places(trained: Client) -> N
     before = means(mine.gaps(mine.targets()))
     assert all(gap > 0.5 for gap in before.values())  # well known, as triples of train are
     relations = {name: memory.relations.values.copy() for name, memory in mine.memories.items()}
-    assert mine.interfere(np.random.default_rng(1)) is False
+    mine.interfere(np.random.default_rng(1))
     after = means(mine.gaps(mine.targets()))
     assert all(abs(after[name]) < 0.35 * before[name] for name in before)
     for name, memory in mine.memories.items():

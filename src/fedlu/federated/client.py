@@ -41,7 +41,7 @@ VIEWS = {"independent": ("local",), "centralized": ("global",)}
 ALL_VIEWS = ("local", "global", "blend")
 
 
-REHEARSAL = 0.85
+REHEARSAL = 0.9
 """What is rehearsed while forgetting is learned at the rate of this part of the rounds: that of the last is too low."""
 
 

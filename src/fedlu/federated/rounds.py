@@ -103,7 +103,7 @@ class ForgetEvent:
 
     cycle: int
     content: bool
-    """Whether at every client, before this cycle, what has to go stood where it should."""
+    """Whether at every client, after interference, what has to go stands where it should."""
     valid: dict[str, float] | None
     """MRR by view, once all stands where it should."""
     bytes_up: dict[str, int]

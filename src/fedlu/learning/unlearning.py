@@ -50,7 +50,7 @@ AT_LEAST = 2048
 """... but not fewer than these."""
 SOFT = 0.1
 """The paper's weight of soft confusion."""
-CLOSE = 0.1
+CLOSE = 0.15
 """How far forgotten triples may be from their places, in the mean, for the client to be content."""
 
 
@@ -124,22 +124,20 @@ class Unlearner:
     # --- interference
 
     def interfere(self, random: np.random.Generator) -> bool:
-        """Confuse what has to go until it stands where it should; whether it did so from the start."""
+        """Confuse what has to go until it stands where it should; whether it does."""
         if not len(self.request.forget):
             return True
         targets = self.targets()
         gaps = self.gaps(targets)
-        content = all(_is_small(gap) for gap in gaps.values())
-        for epoch in range(EPOCHS if not content else 0):
+        for epoch in range(EPOCHS):
+            if epoch % LOOK_EVERY == 0 and all(_is_small(gap, CLOSE / 2) for gap in gaps.values()):
+                break
             for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
                 batch = self.forgotten.batch(chosen, side, random, self.negatives)
                 self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
-            if epoch % LOOK_EVERY:
-                continue
-            gaps = self.gaps(targets)
-            if all(float(np.abs(gap).mean()) <= CLOSE / 2 for gap in gaps.values()):
-                break
-        return content
+            if (epoch + 1) % LOOK_EVERY == 0:
+                gaps = self.gaps(targets)
+        return all(_is_small(gap, CLOSE) for gap in gaps.values())
 
     def _confuse(self, batch: Batch, gaps: dict[str, Knowledge]) -> None:
         """A step on the rows of the forgotten triples alone, by the interference loss, Eq. (localunlearn)."""
@@ -207,10 +205,10 @@ def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
     return total
 
 
-def _is_small(gap: Knowledge) -> bool:
+def _is_small(gap: Knowledge, limit: float) -> bool:
     """In the mean; for a few triples, no more than chance would have it."""
-    chance = 2 * float(gap.std()) / np.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    return float(gap.mean()) <= max(CLOSE, chance)
+    chance = float(gap.std()) / np.sqrt(len(gap)) if len(gap) > 1 else 0.0
+    return float(gap.mean()) <= max(limit, chance)
 
 
 def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
