@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench docs clean
+.PHONY: help setup demo chromium test lint format bench docs clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,12 +27,18 @@ demo: $(READY)  ## a real medical graph (UMLS): two federations of it, described
 	$(BIN)/fedlu describe demo/umls-cluster demo/umls-random --plot demo/degrees.png
 	$(BIN)/fedlu learn demo/umls-random --set rounds=20 --set warm_rounds=8 --out demo/run
 
+chromium: $(READY)
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	  echo "installing chromium for the browser tests" && { apt-get install -qq -y --no-install-recommends chromium >/dev/null || \
+	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; }; } || \
+	  echo "no chromium, and apt-get cannot bring it: the browser tests will be skipped"
+
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
-test: lint  ## lint, then all tests
+test: lint chromium  ## lint, then all tests
 	$(BIN)/python -m pytest
 
 format: $(READY)  ## let ruff format and mend the code

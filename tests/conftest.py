@@ -71,3 +71,39 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+HOSTILE = ("</script><script>window.hacked = 1</script>", '"><img src=x onerror="window.hacked = 1">', "a & b ' c")
+"""Names that would break out of a page that trusts them."""
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two clients whose names, entities and relations are hostile to a page."""
+    from fedlu.results import runs
+
+    folder = tmp_path_factory.mktemp("hostile")
+    names = [*HOSTILE, *(f"{place} <b>{number}</b>" for number, place in enumerate(["north", "south", "east", "west"]))]
+    pairs = [(a, f"<i>likes</i> {(i + j) % 2}", b) for i, a in enumerate(names) for j, b in enumerate(names) if i != j]
+    for number, client in enumerate(("<b>north & 'co'", 'so"uth')):
+        mine = [pair for place, pair in enumerate(pairs) if place % 3 != number]
+        (folder / "data" / client).mkdir(parents=True)
+        for split, part in {"train": mine[:-6], "valid": mine[-6:-3], "test": mine[-3:]}.items():
+            text = "".join("\t".join(triple) + "\n" for triple in part)
+            (folder / "data" / client / f"{split}.txt").write_text(text, encoding="utf-8")
+    quick = {"dimension": 8, "rounds": 4, "evaluate_every": 2, "warm_rounds": 1}
+    runs.learn(folder / "data", out=folder / "run", **quick)
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def umls_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned something: UMLS, three clients."""
+    from fedlu.graph import partition, read, save
+    from fedlu.results import runs
+
+    folder = tmp_path_factory.mktemp("umls")
+    save(partition(read("umls"), clients=3, by="random"), folder / "data", {})
+    settings = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "negatives": 64}
+    runs.learn(folder / "data", out=folder / "run", **settings)
+    return folder / "run"

@@ -19,6 +19,7 @@ ROOMS = [
     "federated",
     "results",
     "flare",
+    "explorer",
     "display",
     "commands",
     "cli",
@@ -42,7 +43,11 @@ HOMES = {  # outside packages that only some modules may know
         "results.tensorboard",
         "results.audit",
     },
-    "sklearn": {"graph.partition"},
+    "sklearn": {"graph.partition", "results.maps"},
+    "openTSNE": {"results.maps"},
+    "jinja2": {"results.report"},
+    "fastapi": {"explorer"},
+    "uvicorn": {"explorer.serving"},
     "nvflare": {"flare"},
 }
 FORBIDDEN = {"pickle", "shelve", "marshal", "cloudpickle", "dill", "joblib"}

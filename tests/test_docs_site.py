@@ -18,7 +18,7 @@ from fedlu.cli import main
 from tests.test_docs import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = ("index", "quickstart", "methods", "predict", "forgetting", "ranking", "faq")
+PAGES = ("index", "quickstart", "methods", "predict", "look", "forgetting", "ranking", "faq")
 """Those with commands, in the order in which a reader meets them: later ones use what earlier ones made."""
 HOSPITALS = {
     "north/train.tsv": "ada\thas\tflu\nbob\thas\tflu\nflu\tcauses\tfever\nada\tknows\tbob\neve\thas\tcold\n",

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from fedlu.results.audit import audit
     from fedlu.results.exchange import export, load_pykeen
     from fedlu.results.forgetting import forget
+    from fedlu.results.plots import plot
     from fedlu.results.prediction import load
+    from fedlu.results.report import report
     from fedlu.results.runs import evaluate, learn
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "audit", "evaluate", "export", "forget", "learn", "load", "load_pykeen"]
+__all__ = ["__version__", "audit", "evaluate", "export", "forget", "learn", "load", "load_pykeen", "plot", "report"]
 _HOMES = {
     "audit": "audit",
     "evaluate": "runs",
@@ -24,6 +26,8 @@ _HOMES = {
     "learn": "runs",
     "load": "prediction",
     "load_pykeen": "exchange",
+    "plot": "plots",
+    "report": "report",
 }
 
 

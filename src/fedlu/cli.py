@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting
+from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting, showing
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -50,6 +50,9 @@ COMMANDS = (
     predicting.predict,
     exchange.export,
     exchange.import_pykeen,
+    showing.report,
+    showing.plot,
+    showing.explore,
     checking.doctor,
 )
 for command in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Vocabulary
 from fedlu.results import audit as audits
 from fedlu.results import evidence, forgetting, runs
+from fedlu.results.report import report
 
 SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 20, "warm_rounds": 8, "learning_rate": 0.01, "valid_share": 1.0}
+COMMON = {"entity", "group", "event", "language", "classification"}
+"""Names in UMLS that are also words of the page."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +79,29 @@ def test_the_files(world: Path, audited: dict[str, Any]) -> None:
     for name in ("audit.json", "audit.md", "retrained/config.json", "retrained/events.jsonl", "retrained/metrics.json"):
         content = (folder / name).read_text()
         assert not [label for label in labels if label in content]
+
+
+def test_the_report_shows_it_and_names_nothing(world: Path, audited: dict[str, Any], tmp_path: Path) -> None:
+    content = report([world / "run", world / "forgot"], tmp_path / "r.html", maps=False)
+    (section,) = content["audits"]
+    assert [row[:2] for row in section["verdicts"].rows] == [
+        (view, audited["verdict"][view]) for view in audited["raw"]
+    ]
+    bars = section["charts"][0].spec
+    assert bars["groups"][0] == "forget"
+    assert [series["values"][0] for series in bars["series"]] == [
+        audited[model]["local"]["forget"]["hits@1"] for model in ("raw", "forgotten", "retrained")
+    ]
+    known = section["charts"][2].spec["series"]
+    assert len(known) == 4  # the forgotten in three states, and what was never learned
+    for series in known:
+        assert sum(share for _, share in series["points"]) == pytest.approx(1, abs=0.005)
+    middle = [sum(x * share for x, share in series["points"]) for series in known]
+    assert middle[0] > middle[1]  # better known before
+    clients = load(world / "umls").clients
+    labels = {t[end] for client in clients for t in client.vocabulary.labels(client.forget) for end in (0, 2)}
+    said = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", (tmp_path / "r.html").read_text(), flags=re.S)
+    assert not [label for label in labels if re.search(rf"\b{re.escape(label)}\b", said) and label not in COMMON]
 
 
 def test_retraining_is_done_once(world: Path, audited: dict[str, Any]) -> None:

@@ -133,3 +133,17 @@ def _mean_pair(overlap: NDArray[np.int64]) -> float:
 def _histogram(values: NDArray[np.int_]) -> dict[int, int]:
     numbers, counts = np.unique(values, return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float], list[float]]:
+    """A heavy-tailed histogram in bins of equal ratio: their mean degree, and the density of entities there."""
+    values = np.array(sorted(degrees))
+    counts = np.array([degrees[value] for value in values.tolist()], dtype=np.float64)
+    steps = np.arange(int(np.ceil(np.log10(values.max() + 1) * per_decade)) + 1)
+    edges = np.unique(np.ceil(10 ** (steps / per_decade)))  # the last one is above every degree
+    bins = np.digitize(values, edges) - 1
+    mass = np.bincount(bins, weights=counts, minlength=len(edges) - 1)
+    centre = np.bincount(bins, weights=counts * values, minlength=len(edges) - 1)
+    some = mass > 0
+    density = mass[some] / np.diff(edges)[some] / counts.sum()
+    return (centre[some] / mass[some]).tolist(), density.tolist()

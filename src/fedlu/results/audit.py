@@ -250,8 +250,12 @@ def _membership(exhibits: list[Exhibit], forget: dict[str, Triples], views: list
                 members.append(evidence.known_by(client, view, forget[client.name][ours]))
                 others.append(evidence.known_by(client, view, client.graph.test[theirs]))
             known[each.name][view] = [np.concatenate(members), np.concatenate(others)]
+    edges = {view: evidence.bins([each for by in known.values() for each in by[view]]) for view in views}
     result: dict[str, Any] = {
-        name: {view: asdict(evidence.attack(*pair)) for view, pair in by_view.items()}
+        name: {
+            view: asdict(evidence.attack(*pair)) | {"shares": evidence.shares(pair, edges[view])}
+            for view, pair in by_view.items()
+        }
         for name, by_view in known.items()
     }
     if "raw" in known:

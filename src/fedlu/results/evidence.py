@@ -61,6 +61,20 @@ def auc(members: Knowledge, others: Knowledge) -> float:
     return float(wins / (len(members) * len(others)))
 
 
+def bins(values: list[Knowledge]) -> list[float]:
+    """Twenty steps of equal width from the lowest to the highest of all of them; none if there are no values."""
+    together = np.concatenate(values) if values else np.empty(0)
+    return np.linspace(together.min(), together.max() + 1e-9, 21).tolist() if len(together) else []
+
+
+def shares(pair: list[Knowledge], edges: list[float]) -> dict[str, list[float]]:
+    """How members and others are distributed over the steps: enough to draw, too little to find a triple by."""
+    if not edges:
+        return {}
+    counted = {n: np.histogram(v, edges)[0] / max(len(v), 1) for n, v in zip(("members", "others"), pair, strict=True)}
+    return {"edges": edges, **{name: found.round(4).tolist() for name, found in counted.items()}}
+
+
 def matched(forget: Triples, unseen: Triples, seed: int = 0) -> tuple[Numbers, Numbers]:
     """Pairs of a forgotten and an unseen triple of the same relation, as places; the unseen ones none twice."""
     random = np.random.default_rng(seed)

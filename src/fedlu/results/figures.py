@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedlu.errors import InputError
-from fedlu.graph.statistics import FederationStatistics
+from fedlu.graph.statistics import FederationStatistics, log_bins
+from fedlu.results.maps import EntityMap
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """Paul Tol's bright scheme: told apart by colour-blind readers too."""
@@ -47,24 +50,82 @@ def degree_distributions(federations: list[FederationStatistics]) -> Figure:
     return figure
 
 
+def line_chart(spec: dict[str, Any]) -> Figure:
+    """The lines of a specification of `charts.py`: one colour per line, or per run if a run has several."""
+    figure, panel = _single(6.4, 4.2)
+    groups = list(dict.fromkeys(series.get("group", series["name"]) for series in spec["series"]))
+    of_group: dict[str, int] = {}
+    for series in spec["series"]:
+        group = series.get("group", series["name"])
+        place = of_group[group] = of_group.get(group, -1) + 1
+        number = groups.index(group) if len(groups) > 1 else place
+        panel.plot(
+            [x for x, _ in series["points"]],
+            [spec["y"]["scale"] * y for _, y in series["points"]],
+            marker=MARKERS[number % len(MARKERS)],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=LINES[place % len(LINES)] if len(groups) > 1 else "-",
+            markersize=4,
+            linewidth=1.2,
+            label=_drawable(series["name"]),
+        )
+    panel.set_xlabel(spec["x"]["label"])
+    panel.set_ylabel(spec["y"]["label"])
+    panel.grid(alpha=0.25, linewidth=0.5)
+    panel.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def bar_chart(specs: Sequence[dict[str, Any]], titles: Sequence[str]) -> Figure:
+    """Grouped bars, a panel for each specification of `charts.py`."""
+    figure = Figure(figsize=(5.2 * len(specs), 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(specs), squeeze=False, sharey=True)[0]
+    for panel, spec, title in zip(panels, specs, titles, strict=True):
+        width = 0.8 / len(spec["series"])
+        for place, series in enumerate(spec["series"]):
+            values = [spec["y"]["scale"] * (value or 0.0) for value in series["values"]]
+            at = [group + (place - (len(spec["series"]) - 1) / 2) * width for group in range(len(values))]
+            panel.bar(at, values, width=width, color=COLOURS[place % len(COLOURS)], label=_drawable(series["name"]))
+        panel.set_xticks(range(len(spec["groups"])), [_drawable(group) for group in spec["groups"]])
+        panel.set_title(_drawable(title), fontsize=10)
+        panel.grid(alpha=0.25, axis="y", linewidth=0.5)
+    panels[0].set_ylabel(specs[0]["y"]["label"])
+    panels[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def entity_maps(maps: Sequence[EntityMap], titles: Sequence[str]) -> Figure:
+    """One panel per run: the entities in the plane, coloured by client, drawn in turn so that none hides another."""
+    figure = Figure(figsize=(4.2 * len(maps), 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(maps), squeeze=False)[0]
+    for panel, found, title in zip(panels, maps, titles, strict=True):
+        order = np.random.default_rng(0).permutation(len(found.client))
+        colours = np.array([COLOURS[number % len(COLOURS)] for number in range(len(found.clients))])
+        xy = found.xy[order].astype(np.float64)
+        size = 1.5 if len(order) > 2000 else 6
+        panel.scatter(xy[:, 0], xy[:, 1], s=size, c=colours[found.client[order]], linewidths=0, rasterized=True)
+        for number, client in enumerate(found.clients):  # for the legend alone
+            panel.scatter([], [], s=20, color=colours[number], label=_drawable(client))
+        panel.set_title(_drawable(f"{title} ({found.view} rows)"), fontsize=10)
+        panel.set_aspect("equal")
+        panel.set_xticks([])
+        panel.set_yticks([])
+    panels[0].legend(fontsize=8, frameon=False, loc="upper left")
+    return figure
+
+
+def _single(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots()
+
+
 def _drawable(name: str) -> str:
     """A name as it is: a dollar is no formula, an underscore in front no wish to be left out of the legend."""
     name = name.encode("utf-8", "replace").decode().replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name
-
-
-def log_bins(degrees: dict[int, int], per_decade: int = 5) -> tuple[list[float], list[float]]:
-    """A heavy-tailed histogram in bins of equal ratio: their mean degree, and the density of entities there."""
-    values = np.array(sorted(degrees))
-    counts = np.array([degrees[value] for value in values.tolist()], dtype=np.float64)
-    steps = np.arange(int(np.ceil(np.log10(values.max() + 1) * per_decade)) + 1)
-    edges = np.unique(np.ceil(10 ** (steps / per_decade)))  # the last one is above every degree
-    bins = np.digitize(values, edges) - 1
-    mass = np.bincount(bins, weights=counts, minlength=len(edges) - 1)
-    centre = np.bincount(bins, weights=counts * values, minlength=len(edges) - 1)
-    some = mass > 0
-    density = mass[some] / np.diff(edges)[some] / counts.sum()
-    return (centre[some] / mass[some]).tolist(), density.tolist()
 
 
 def check_target(path: Path) -> None:

@@ -1,0 +1,240 @@
+"""What the explorer tells of a run, as plain values for JSON: one question, one function. Read-only.
+
+Triples are told here: the explorer runs where the data is, for whoever may see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlu.embedding.ranking import Queries, Side, rank_views, summarize
+from fedlu.results.prediction import Desk, LearnedRun, best_of, desk_ids, nearest
+
+SAMPLE = 500
+"""Test triples of one relation that are ranked at most: enough to tell a good relation from a bad one."""
+NEEDED = 5
+"""Relations with fewer test triples than this are not judged."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One end of a triple is missing: which, and what is known of the other."""
+
+    client: str
+    side: Side
+    anchor: int
+    relation: int
+    top: int
+    new_only: bool
+
+
+def asked(
+    run: LearnedRun, client: str, relation: str, head: str | None, tail: str | None, top: int, new_only: bool
+) -> Asked:
+    """The question in ids; a name that is unknown is refused, with what may have been meant."""
+    side, anchor, number = desk_ids(run.desk(client), (head, relation, tail))
+    return Asked(client, side, anchor, number, top, new_only)
+
+
+def answer_together(run: LearnedRun, questions: Sequence[Asked]) -> list[dict[str, Any]]:
+    """Answers in the order of the questions; those to one client and side are scored together, each table once."""
+    answers: list[dict[str, Any]] = [{} for _ in questions]
+    kinds = dict.fromkeys((question.client, question.side) for question in questions)
+    for client, side in kinds:
+        places = [n for n, question in enumerate(questions) if (question.client, question.side) == (client, side)]
+        chosen = [questions[place] for place in places]
+        desk = run.desk(client)
+        queries = Queries(
+            np.array([each.anchor for each in chosen], dtype=np.int64),
+            np.array([each.relation for each in chosen], dtype=np.int64),
+            side,
+        )
+        scores = scores_of(run, desk, queries)
+        for row, (place, question) in enumerate(zip(places, chosen, strict=True)):
+            answers[place] = {view: _best(desk, question, found[row].copy()) for view, found in scores.items()}
+    return answers
+
+
+def scores_of(run: LearnedRun, desk: Desk, queries: Queries) -> dict[str, NDArray[np.float32]]:
+    """(batch, entities) by view; the blend is made of the other two."""
+    found = {view: desk.scores(queries, view) for view in run.views if view != "blend"}
+    if "blend" in run.views:
+        found["blend"] = found["local"] + found["global"]
+    return found
+
+
+def _best(desk: Desk, question: Asked, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
+    if question.new_only:
+        one = Queries(np.array([question.anchor]), np.array([question.relation]), question.side)
+        (start,), (stop,) = desk.index.find(one)
+        scores[desk.index.answers[question.side][start:stop]] = -np.inf
+    ids = best_of(scores, question.top)
+    same = np.full(len(ids), question.anchor)
+    ends = (same, ids) if question.side == Side.TAIL else (ids, same)
+    triples = np.stack([ends[0], np.full(len(ids), question.relation), ends[1]], axis=1).astype(np.int32)
+    names = desk.graph.vocabulary.entities
+    return [
+        {"rank": rank, "label": names[number], "score": round(float(scores[number]), 4), "known": known}
+        for rank, (number, known) in enumerate(zip(ids.tolist(), desk.split_of(triples), strict=True), start=1)
+    ]
+
+
+# --- who is there -------------------------------------------------------------------------------------------------
+
+
+def clients(run: LearnedRun) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "entities": len(desk.graph.vocabulary.entities),
+            "relations": len(desk.graph.vocabulary.relations),
+            "triples": len(desk.graph.known),
+        }
+        for name, desk in run.desks.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Names:
+    """A client's entities, prepared for searching."""
+
+    labels: tuple[str, ...]
+    plain: tuple[str, ...]
+    """In small letters."""
+    degrees: tuple[int, ...]
+    ids: dict[str, int]
+
+
+def names_of(desk: Desk) -> Names:
+    vocabulary = desk.graph.vocabulary
+    degrees = np.bincount(desk.graph.known[:, [0, 2]].ravel(), minlength=len(vocabulary.entities))
+    plain = tuple(label.casefold() for label in vocabulary.entities)
+    return Names(vocabulary.entities, plain, tuple(degrees.tolist()), vocabulary.entity_ids)
+
+
+def find_entities(names: Names, text: str, limit: int) -> list[dict[str, Any]]:
+    """Entities whose names begin with the text, then those that hold it, well-connected first; or what is like it."""
+    wanted = text.casefold()
+    matches = [number for number, plain in enumerate(names.plain) if wanted in plain]
+    matches.sort(key=lambda number: (not names.plain[number].startswith(wanted), -names.degrees[number], number))
+    if not matches:
+        matches = [names.ids[label] for label in nearest(text, names.labels, most=limit)]
+    return [{"label": names.labels[number], "degree": names.degrees[number]} for number in matches[:limit]]
+
+
+def relations(run: LearnedRun, client: str) -> list[dict[str, Any]]:
+    graph = run.desk(client).graph
+    counts = np.bincount(graph.known[:, 1], minlength=len(graph.vocabulary.relations))
+    return [{"label": label, "triples": int(counts[n])} for n, label in enumerate(graph.vocabulary.relations)]
+
+
+def neighbours(run: LearnedRun, client: str, entity: str, limit: int) -> dict[str, Any]:
+    """What the client knows of an entity, and the entities whose rows are most like its own."""
+    desk = run.desk(client)
+    number = entity_id(desk, entity)
+    known = desk.graph.known
+    about = known[(known[:, 0] == number) | (known[:, 2] == number)]
+    view = next(iter(desk.best))
+    rows = desk.best[view].entities
+    sizes = np.linalg.norm(rows, axis=1)
+    likeness = (rows @ rows[number]) / np.maximum(sizes * sizes[number], 1e-12)
+    likeness[number] = -np.inf
+    names = desk.graph.vocabulary.entities
+    alike = best_of(likeness.astype(np.float32), min(limit, 10))
+    return {
+        "entity": entity,
+        "triples": told(desk, about[:limit]),
+        "count": len(about),
+        "alike": [{"label": names[n], "cosine": round(float(likeness[n]), 4)} for n in alike.tolist()],
+        "view": view,
+    }
+
+
+def told(desk: Desk, triples: NDArray[np.int32]) -> list[dict[str, Any]]:
+    """Triples by name, with the split that each stands in."""
+    labels, splits = desk.graph.vocabulary.labels(triples), desk.split_of(triples)
+    return [{"head": h, "relation": r, "tail": t, "known": s} for (h, r, t), s in zip(labels, splits, strict=True)]
+
+
+def entity_id(desk: Desk, entity: str) -> int:
+    relation = desk.graph.vocabulary.relations[0]
+    return desk_ids(desk, (entity, relation, None))[1]
+
+
+# --- why ----------------------------------------------------------------------------------------------------------
+
+
+def evidence(run: LearnedRun, client: str, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
+    """Known triples that may speak for a prediction: direct links of the two, paths of two steps, like cases."""
+    desk = run.desk(client)
+    _, h, r = desk_ids(desk, (head, relation, None))
+    t = entity_id(desk, tail)
+    known = desk.graph.known
+    itself = (known[:, 0] == h) & (known[:, 1] == r) & (known[:, 2] == t)
+    known = known[~itself]
+    direct = known[((known[:, 0] == h) & (known[:, 2] == t)) | ((known[:, 0] == t) & (known[:, 2] == h))]
+    return {
+        "direct": told(desk, direct[:limit]),
+        "paths": [told(desk, np.stack(path)) for path in _paths(known, h, t, limit)],
+        "same_tail": told(desk, known[(known[:, 1] == r) & (known[:, 2] == t)][:limit]),
+        "same_head": told(desk, known[(known[:, 1] == r) & (known[:, 0] == h)][:limit]),
+    }
+
+
+def _paths(known: NDArray[np.int32], h: int, t: int, limit: int) -> list[list[NDArray[np.int32]]]:
+    """Two triples that lead from h over a third entity to t, whichever way they point; over rare entities first."""
+
+    def around(end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        triples = known[(known[:, 0] == end) | (known[:, 2] == end)]
+        return triples, np.where(triples[:, 0] == end, triples[:, 2], triples[:, 0])
+
+    if h == t:
+        return []
+    first, over = around(h)
+    second, back = around(t)
+    middle = np.setdiff1d(np.intersect1d(over, back), [h, t])
+    if not len(middle):
+        return []
+    degree = np.bincount(known[:, [0, 2]].ravel())
+    middle = middle[np.argsort(degree[middle], kind="stable")]
+    return [[first[over == m][0], second[back == m][0]] for m in middle[:limit].tolist()]
+
+
+# --- how good -----------------------------------------------------------------------------------------------------
+
+
+def rank_of(run: LearnedRun, client: str, head: str, relation: str, tail: str) -> dict[str, Any]:
+    """Where each view ranks the two ends of a triple, other known answers left out; None if a name is not there."""
+    desk = run.desk(client)
+    vocabulary = desk.graph.vocabulary
+    if not {head, tail} <= vocabulary.entity_ids.keys() or relation not in vocabulary.relation_ids:
+        return {"known": None, "views": None, "entities": len(vocabulary.entities)}
+    ids = (vocabulary.entity_ids[head], vocabulary.relation_ids[relation], vocabulary.entity_ids[tail])
+    triple = np.array([ids], dtype=np.int32)
+    ranks = rank_views(lambda queries: scores_of(run, desk, queries), run.views, triple, desk.index)
+    views = {}
+    for view, found in ranks.items():
+        head_rank, tail_rank = found.values()[0].tolist()
+        views[view] = {"head": head_rank, "tail": tail_rank}
+    return {"known": desk.split_of(triple)[0], "views": views, "entities": len(vocabulary.entities)}
+
+
+def quality_of(run: LearnedRun, client: str, number: int) -> dict[str, Any] | None:
+    """How well a relation's test triples are ranked, by view; None if there are too few to tell."""
+    desk = run.desk(client)
+    test = desk.graph.test[desk.graph.test[:, 1] == number]
+    if len(test) < NEEDED:
+        return None
+    step = -(-len(test) // SAMPLE)  # every so manyth, if there are many
+    ranks = rank_views(lambda queries: scores_of(run, desk, queries), run.views, test[::step], desk.index)
+    metrics = {view: summarize(found) for view, found in ranks.items()}
+    views = {
+        view: {name: round(each[name], 4) for name in ("mrr", "hits@1", "hits@10")} for view, each in metrics.items()
+    }
+    label = desk.graph.vocabulary.relations[number]
+    return {"relation": label, "test": len(test), "ranked": len(test[::step]), "views": views}

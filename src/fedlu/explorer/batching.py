@@ -1,0 +1,72 @@
+"""Questions that arrive while others are answered are answered together: a table is read once for all of them.
+
+One thread does all the scoring. So answers never wait for a lock, a model of PyKEEN's is in one hand, and the loop that
+talks to browsers is never held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fedlu.explorer.answers import Asked, answer_together
+from fedlu.results.prediction import LearnedRun
+
+MOST_TOGETHER = 64
+REMEMBERED = 4096
+"""Answers kept, the oldest going first."""
+
+Result = TypeVar("Result")
+
+
+class Batcher:
+    """Answers for one run; `close` it with the server."""
+
+    def __init__(self, run: LearnedRun) -> None:
+        self.run = run
+        self.waiting: list[tuple[Asked, asyncio.Future[dict[str, Any]]]] = []
+        self.busy: asyncio.Task[None] | None = None
+        self.kept: OrderedDict[Asked, dict[str, Any]] = OrderedDict()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="scores")
+
+    async def ask(self, question: Asked) -> dict[str, Any]:
+        kept = self.kept.get(question)
+        if kept is not None:
+            self.kept.move_to_end(question)
+            return kept
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.waiting.append((question, future))
+        if self.busy is None or self.busy.done():
+            self.busy = asyncio.create_task(self._serve())
+        return await future
+
+    async def work(self, function: Callable[..., Result], *values: Any) -> Result:
+        """Something else for the thread that scores, in its turn."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, function, *values)
+
+    async def _serve(self) -> None:
+        while self.waiting:
+            batch, self.waiting = self.waiting[:MOST_TOGETHER], self.waiting[MOST_TOGETHER:]
+            questions = list(dict.fromkeys(question for question, _ in batch))
+            try:
+                found = dict(zip(questions, await self.work(answer_together, self.run, questions), strict=True))
+            except Exception as trouble:  # whoever asked is told
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(trouble)
+                continue
+            for question, future in batch:
+                if not future.done():  # a reader may have left
+                    future.set_result(found[question])
+            self._keep(found)
+
+    def _keep(self, found: dict[Asked, dict[str, Any]]) -> None:
+        self.kept.update(found)
+        while len(self.kept) > REMEMBERED:
+            self.kept.popitem(last=False)
+
+    def close(self) -> None:
+        self.thread.shutdown(wait=False, cancel_futures=True)
