@@ -20,12 +20,8 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make the environment that the other targets use
 
-demo: $(READY)  ## a real medical graph (UMLS): two federations of it, described; embeddings learned over one
-	@rm -rf demo && mkdir demo
-	$(BIN)/fedlu partition umls --clients 3 --by cluster --forget 0.01 --out demo/umls-cluster
-	$(BIN)/fedlu partition umls --clients 3 --by random --forget 0.01 --out demo/umls-random
-	$(BIN)/fedlu describe demo/umls-cluster demo/umls-random --plot demo/degrees.png
-	$(BIN)/fedlu learn demo/umls-random --set rounds=20 --set warm_rounds=8 --out demo/run
+demo: $(READY)  ## the whole story on a medical graph (UMLS): learn alone and together, forget, audit, report
+	$(BIN)/fedlu demo --out demo
 
 chromium: $(READY)
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \

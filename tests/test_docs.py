@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 from itertools import permutations
 from pathlib import Path
 
@@ -72,11 +74,17 @@ def test_the_readme_is_one_screen() -> None:
     not (ROOT / ".venv" / ".ready").exists(), reason="not set up by make; `make demo` would install first"
 )
 def test_make_demo_tells_its_story() -> None:
+    shutil.rmtree(ROOT / "demo", ignore_errors=True)
     story = run(["make", "demo"], ROOT)
-    assert "umls-cluster: 3 clients" in story
-    assert "umls-random: 3 clients" in story
-    assert (ROOT / "demo" / "degrees.png").exists()
-    assert "demo/run: test, after" in story
+    for words in ("client-2: 1,029 triples", "alone and together", "forgot the 5 triples", "what was forgotten"):
+        assert words in story
+    gain = re.search(r"all, weighted\D+([\d.]+)\D+([\d.]+)\D+([+-][\d.]+)", story)
+    assert gain
+    assert float(gain[3]) > 0  # to learn together pays
+    assert (ROOT / "demo" / "report.html").stat().st_size > 10_000
+    started = time.monotonic()
+    assert "what was forgotten" in run(["make", "demo"], ROOT)  # again: everything is there already
+    assert time.monotonic() - started < 60
 
 
 def test_every_make_target_named_exists() -> None:

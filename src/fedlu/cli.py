@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import checking, exchange, forgetting, graphs, learning, predicting, showing
+from fedlu.commands import checking, demo, exchange, forgetting, graphs, learning, predicting, showing
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -54,6 +54,7 @@ COMMANDS = (
     showing.plot,
     showing.explore,
     checking.doctor,
+    demo.demo,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -140,6 +140,18 @@ def show_findings(findings: list[Finding]) -> None:
             screen.print(f"     {each.fix}", style="dim" if each.status == "ok" else style)
 
 
+def show_gain(alone: dict[str, Any], together: dict[str, Any], title: str) -> None:
+    """What each client gains by learning with the others."""
+    table = Table(title=title, title_justify="left", min_width=50)
+    for name in ("client", "alone", "together", "gain"):
+        table.add_column(name, justify="left" if name == "client" else "right", overflow="fold")
+    rows = {name: (alone["clients"][name]["mrr"], together["clients"][name]["mrr"]) for name in alone["clients"]}
+    rows["all, weighted"] = alone["weighted"]["mrr"], together["weighted"]["mrr"]
+    for name, (before, after) in rows.items():
+        table.add_row(name, f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * (after - before):+.1f}")
+    screen.print(table)
+
+
 def show_statistics(statistics: FederationStatistics) -> None:
     sizes = Table(title=f"{statistics.name}: {len(statistics.clients)} clients", title_justify="left")
     shape = Table()

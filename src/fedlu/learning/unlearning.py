@@ -206,9 +206,10 @@ def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
 
 
 def _is_small(gap: Knowledge, limit: float) -> bool:
-    """In the mean; for a few triples, no more than chance would have it."""
-    chance = float(gap.std()) / np.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    return float(gap.mean()) <= max(limit, chance)
+    """In the mean, give or take what chance explains; a few, that were named, do not make up for each other."""
+    if len(gap) < ENOUGH:
+        return float(np.maximum(gap, 0).mean()) <= limit
+    return float(gap.mean()) <= max(limit, float(gap.std()) / np.sqrt(len(gap)))
 
 
 def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
