@@ -65,7 +65,7 @@ def complete(words: str, last: int) -> list[str]:
 
 
 def test_shells_complete_commands_options_and_values(tmp_path: Path) -> None:
-    assert complete("fedlu ex", 1) == ["export"]
+    assert complete("fedlu ex", 1) == ["export", "explore"]
     assert complete("fedlu predict run --new", 3) == ["--new-only"]
     assert complete("fedlu export run --format w", 4) == ["word2vec"]
     assert complete("fedlu learn data --method fede", 4) == ["fede", "fedec"]

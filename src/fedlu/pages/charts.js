@@ -19,7 +19,7 @@ const charts = (() => {
   const show = (value) => {
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+    if (size >= 1e7 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
     return Number(value.toPrecision(4)).toLocaleString("en");
   };
 

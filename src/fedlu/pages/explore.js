@@ -130,13 +130,14 @@
         return make("li", {},
           make("span", { class: "soft" }, `${each.rank}`),
           make("button", { class: "link", type: "button", title: "why?", onclick: () => why(each.label) }, each.label),
-          make("span", { class: each.known ? "known" : "new" }, each.known ? `known: ${each.known}` : "new"),
+          make("span", { class: each.known ? "known" : "new", title: each.known ? `known: the client has it in ${each.known}` : "the client does not have it" }, each.known || "new"),
           make("span", { class: "soft" }, each.score.toFixed(2)), bar);
       });
       const content = items.length ? make("ol", { class: "answers" }, ...items) : make("p", { class: "empty" }, "Nothing is left: all of it is known.");
       return make("div", { class: "card", "data-view": view }, make("h3", {}, view), content);
     });
-    host.replaceChildren(make("div", { class: "columns" }, ...cards));
+    const key = "Known triples are marked with their split: train was learned, valid and test were held back. Press an answer to see why.";
+    host.replaceChildren(make("div", { class: "columns" }, ...cards), make("p", { class: "soft" }, key));
   };
 
   const why = (answer) => {

@@ -125,7 +125,7 @@ def _summary(runs: list[Overview]) -> str:
     if not rows:
         return "No run is finished yet."
     run, view, best = max(rows, key=lambda row: float(row[2]["mrr"]))
-    where = f"the {view} rows of {run.label}" if len(runs) > 1 else f"the {view} rows"
+    where = f"the {view} predictions of {run.label}" if len(runs) > 1 else f"the {view} predictions"
     return (
         f"Asked for the missing end of a test triple, {where} put the right entity first {100 * best['hits@1']:.1f} "
         f"times in a hundred, and among the first ten {100 * best['hits@10']:.1f} times (MRR {best['mrr']:.4f}), "
