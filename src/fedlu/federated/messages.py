@@ -76,6 +76,14 @@ class Keep:
     views: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What stands for a reply that did not come in time, or that could not be read; the reason is for the log."""
+
+    client: str
+    reason: str
+
+
 def check_rows(rows: Floats, shape: tuple[int, int], who: str) -> None:
     """Rows that arrive are hostile until checked."""
     if rows.shape != shape or rows.dtype != np.float32:

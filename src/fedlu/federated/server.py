@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
@@ -51,17 +52,66 @@ class Server:
     def rows_for(self, client: str) -> Floats:
         return self.table[self.rows[client]]
 
-    def aggregate(self, replies: list[Trained]) -> None:
-        """Each row becomes the mean over the clients that sent it; a row that nobody sent keeps its value.
+    def aggregate(self, replies: list[Trained], how: str = "mean") -> None:
+        """Each row becomes the middle of what the clients sent for it; a row that nobody sent keeps its value.
 
-        Sums are taken in double precision in the order of names, so the order of arrival does not matter.
+        Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
+        columns at a time, so that the memory beside the replies stays small.
         """
-        total = np.zeros(self.table.shape, dtype=np.float64)
-        count = np.zeros(len(self.table), dtype=np.int64)
-        for reply in sorted(replies, key=lambda reply: reply.client):
-            mine = self.rows[reply.client]
-            check_rows(reply.rows, (len(mine), self.width), reply.client)
-            total[mine] += reply.rows
-            count[mine] += 1
-        sent = count > 0
-        self.table[sent] = (total[sent] / count[sent, None]).astype(np.float32)
+        replies = sorted(replies, key=lambda reply: reply.client)
+        for reply in replies:
+            check_rows(reply.rows, (len(self.rows[reply.client]), self.width), reply.client)
+        places = [self.rows[reply.client] for reply in replies]
+        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(replies))
+        step = max(1, min(self.width, COLUMNS_AT_A_TIME, WORKING_BYTES // max(held, 1)))
+        for start in range(0, self.width, step):
+            columns = slice(start, start + step)
+            middle(self.table[:, columns], places, [reply.rows[:, columns] for reply in replies])
+
+
+COLUMNS_AT_A_TIME = 64
+WORKING_BYTES = 64 * 2**20
+"""What an aggregation may hold besides the table and the replies."""
+
+
+def mean_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """The paper's: the mean over the clients that sent a row."""
+    total = np.zeros(table.shape, dtype=np.float64)
+    count = np.zeros(len(table), dtype=np.int64)
+    for mine, rows in zip(places, sent, strict=True):
+        total[mine] += rows
+        count[mine] += 1
+    there = count > 0
+    table[there] = (total[there] / count[there, None]).astype(np.float32)
+
+
+def median_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """Number by number: fewer than half of a row's senders cannot move it out of the range of the others."""
+    ordered, count = _ordered(table, places, sent)
+    for number in np.unique(count[count > 0]):
+        mine = count == number
+        low, high = ordered[(number - 1) // 2, mine], ordered[number // 2, mine]
+        table[mine] = ((low + high) / 2).astype(np.float32)
+
+
+def trimmed_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """Number by number, the mean without the lowest and the highest fifth; of three or four senders, one each."""
+    ordered, count = _ordered(table, places, sent)
+    for number in np.unique(count[count > 0]):
+        mine, cut = count == number, max(int(number) // 5, int(number >= 3))
+        table[mine] = ordered[cut : number - cut, mine].mean(axis=0).astype(np.float32)
+
+
+def _ordered(
+    table: Floats, places: list[Ids], sent: list[Floats]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(senders, rows, columns): what was sent for each row from low to high, then NaN; and (rows,): by how many."""
+    stacked = np.full((len(sent), *table.shape), np.nan)
+    count = np.zeros(len(table), dtype=np.int64)
+    for number, (mine, rows) in enumerate(zip(places, sent, strict=True)):
+        stacked[number, mine] = rows
+        count[mine] += 1
+    return np.sort(stacked, axis=0), count
+
+
+HOW_TO_AGGREGATE = {"mean": mean_of, "median": median_of, "trimmed": trimmed_of}

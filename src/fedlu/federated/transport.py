@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from fedlu.federated.client import Client
-from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome
+from fedlu.federated.messages import Keep, Measure, Measured, Missing, Registration, Train, Trained, Welcome
 
 
 class Transport(Protocol):
@@ -13,9 +14,9 @@ class Transport(Protocol):
 
     def welcome(self, messages: dict[str, Welcome]) -> None: ...
 
-    def train(self, messages: dict[str, Train]) -> list[Trained]: ...
+    def train(self, messages: dict[str, Train]) -> Sequence[Trained | Missing]: ...
 
-    def measure(self, messages: dict[str, Measure]) -> list[Measured]: ...
+    def measure(self, messages: dict[str, Measure]) -> Sequence[Measured | Missing]: ...
 
     def keep(self, message: Keep) -> None: ...
 
