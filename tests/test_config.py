@@ -82,3 +82,9 @@ def test_a_large_seed_is_kept_whole() -> None:
 def test_the_starting_range_is_the_published_one() -> None:
     assert Settings(margin=10, dimension=256).start_range == 12 / 256
     assert Settings(initial_range=0.5).start_range == 0.5
+
+
+def test_the_rate_falls_evenly() -> None:
+    settings = Settings(rounds=5, learning_rate=0.1, final_rate=0.2)
+    assert [settings.rate_in(number) for number in range(1, 6)] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
+    assert Settings(rounds=1, final_rate=0.2, learning_rate=0.1).rate_in(1) == 0.1

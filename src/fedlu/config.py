@@ -58,8 +58,12 @@ class Settings:
     batch_size: int = 512
     optimizer: str = "adam"
     learning_rate: float = 1e-3
+    final_rate: float = 1.0
+    """The share of the learning rate that is left in the last round; it falls evenly from round to round."""
     n3: float = 0.0
     """Strength of the cubic (N3) regulariser of the rows of a batch."""
+    relation_prediction: float = 0.0
+    """Weight of also predicting the relation of a head and a tail; ComplEx and DistMult only."""
     # how the clients learn together
     rounds: int = 60
     epochs: int = 1
@@ -108,7 +112,7 @@ class Settings:
             value = getattr(self, field.name)
             if not isinstance(value, str | bool) and field.name != "seed" and not 0 <= value < float("inf"):
                 raise InputError(f"{field.name} = {value}", remedy="give a finite number, not below 0")
-        for name in ("fraction", "valid_share"):
+        for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
         if self.temperature < 0.01:
@@ -116,6 +120,11 @@ class Settings:
         if self.method == "fedlu" and self.warm_rounds >= self.rounds:
             what = f"warm_rounds = {self.warm_rounds} of rounds = {self.rounds}: the two tables would never part"
             raise InputError(what, remedy="give fewer warm_rounds or more rounds")
+
+    def rate_in(self, round_number: int) -> float:
+        """The learning rate of a round."""
+        gone = (round_number - 1) / max(1, self.rounds - 1)
+        return self.learning_rate * (1 - (1 - self.final_rate) * gone)
 
     @property
     def start_range(self) -> float:

@@ -21,6 +21,8 @@ class Model:
     complex_rows: bool
     """Whether rows are halves of complex numbers."""
     relations_are_phases: bool = False
+    is_product: bool = False
+    """Whether a score is a product of head, relation and tail, linear in each."""
 
     def start_relations(self, random: np.random.Generator, rows: int, limit: float) -> Floats:
         """(rows, relation_width): uniform; phases all around the circle."""
@@ -47,4 +49,5 @@ def model_of(name: str, *, dimension: int, margin: float, seed: int = 0, device:
         relation_width=shape.relation_width * dimension,
         complex_rows=shape.entity_width == 2,
         relations_are_phases=shape.query == "rotate",
+        is_product=shape.comparison == "dot",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedlu.embedding.models import Model, model_of
 from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
+from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
 from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome, check_rows
 from fedlu.graph.federation import ClientGraph
@@ -85,6 +86,7 @@ class Client:
     def train(self, message: Train) -> Trained:
         """A round: take the global rows, train, give them back."""
         self._install(message.rows)
+        self.learner = replace(self.learner, rate=self.settings.rate_in(message.round))
         if not self.settings.keep_optimizer:
             for table in self._tables().values():
                 table.forget_memory()
@@ -235,6 +237,9 @@ class Client:
 
 
 def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
+    if settings.relation_prediction and not model.is_product:
+        what = f"relation_prediction = {settings.relation_prediction} with {settings.model}"
+        raise InputError(what, remedy="give 0, or take a model of products: ComplEx or DistMult")
     return Learner(
         scorer=model.scorer,
         loss=settings.loss,
@@ -246,6 +251,7 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         complex_rows=model.complex_rows,
         relations_are_phases=model.relations_are_phases,
         relations=relations,
+        relation_prediction=settings.relation_prediction,
     )
 
 

@@ -29,6 +29,8 @@ class Learner:
     complex_rows: bool
     relations_are_phases: bool
     relations: int
+    relation_prediction: float = 0.0
+    """Weight of also asking for the relation of a head and a tail (Chen et al. 2021); for models of products."""
 
     def plain_step(self, table: Table, relations: Table, batch: Batch, pull: Pull | None = None) -> float:
         """Update one table and the relations; `pull` adds a rival's regulariser to the rows."""
@@ -36,8 +38,9 @@ class Learner:
         slopes, loss = self._predict(pass_.scores, batch)
         gradient = pass_.backward(slopes)
         self._apply_parameters(self.scorer.parameter_gradient())
+        gradient, others = self._ask_for_relations(gradient, pass_.rows, relations, batch)
         self._apply(table, batch, gradient, pull)
-        self._apply_relations(relations, batch, gradient.relations)
+        self._apply_relations(relations, batch, gradient.relations, others)
         return loss
 
     def mutual_step(
@@ -58,10 +61,14 @@ class Learner:
         if own is not None and avatar_own is not None and teaching.relations_from_both:
             own = own + avatar_own
         self._apply_parameters(own)
+        gradient, others = self._ask_for_relations(gradient, mine.rows, relations, batch)
+        avatar_gradient, avatar_others = self._ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
         self._apply(local, batch, gradient, None)
         self._apply(avatar, batch, avatar_gradient, None)
-        both = gradient.relations + avatar_gradient.relations if teaching.relations_from_both else gradient.relations
-        self._apply_relations(relations, batch, both)
+        for_relations = gradient.relations
+        if teaching.relations_from_both:
+            for_relations, others = for_relations + avatar_gradient.relations, others + avatar_others
+        self._apply_relations(relations, batch, for_relations, others)
         return loss, avatar_loss
 
     def score_all(self, entities: Floats, relations: Floats, anchors: Floats, numbers: Ids, side: Side) -> Floats:
@@ -94,6 +101,32 @@ class Learner:
             return losses.cross_entropy(scores, batch.masked, batch.weights)
         return losses.contrastive(scores, batch.masked, batch.weights, self.adversarial)
 
+    def _ask_for_relations(self, gradient: Rows, rows: Rows, relations: Table, batch: Batch) -> tuple[Rows, Floats]:
+        """Add the gradient of a softmax over the relations of each pair; also give that of all relation rows.
+
+        A product of three is linear in each: heads and tails make a query, and relations are what it is compared with.
+        """
+        if not self.relation_prediction:
+            return gradient, np.zeros((0, rows.relations.shape[1]), dtype=np.float32)
+        candidates = relations.values[self._relation_rows(np.arange(self.relations), batch.queries.side)]
+        anchor_is_head = self._compare_as(batch.queries.side) == Side.TAIL
+        heads, tails = (rows.anchors, rows.answers) if anchor_is_head else (rows.answers, rows.anchors)
+        scores, backward = self.scorer.forward(Rows(tails, heads, rows.relations, candidates), Side.HEAD)
+        masked = np.zeros(scores.shape, dtype=np.bool_)
+        masked[np.arange(len(masked)), 1 + batch.queries.relations] = True  # the answer itself, which is in column 0
+        slopes, _ = losses.cross_entropy(scores, masked, batch.weights)
+        found = backward(np.float32(self.relation_prediction) * slopes)
+        for_anchors, for_answers = (
+            (found.relations, found.anchors) if anchor_is_head else (found.anchors, found.relations)
+        )
+        more = Rows(
+            gradient.anchors + for_anchors,
+            gradient.relations + found.answers,
+            gradient.answers + for_answers,
+            gradient.negatives,
+        )
+        return more, found.negatives
+
     def _apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
         touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
         summed = touched.sum(np.concatenate([gradient.anchors, gradient.answers, gradient.negatives]))
@@ -106,9 +139,12 @@ class Learner:
             only = Touched.by(np.zeros(1, dtype=np.int64))
             update(self.scorer.parameters, only, gradient, optimizer=self.optimizer, rate=self.rate)
 
-    def _apply_relations(self, relations: Table, batch: Batch, gradient: Floats) -> None:
-        touched = Touched.by(self._relation_rows(batch.queries.relations, batch.queries.side))
-        update(relations, touched, touched.sum(gradient), optimizer=self.optimizer, rate=self.rate)
+    def _apply_relations(self, relations: Table, batch: Batch, gradient: Floats, others: Floats) -> None:
+        """`others` has a row for every relation, or none."""
+        numbers = np.concatenate([batch.queries.relations, np.arange(len(others))])
+        touched = Touched.by(self._relation_rows(numbers, batch.queries.side))
+        summed = touched.sum(np.concatenate([gradient, others]))
+        update(relations, touched, summed, optimizer=self.optimizer, rate=self.rate)
 
 
 Pull = Callable[[Ids, Floats], Floats]
