@@ -32,7 +32,7 @@ HOMES = {  # outside packages that only some modules may know
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {"embedding.kernels", "embedding.private_kernels"},
-    "safetensors": {"results.runs"},
+    "safetensors": {"results.runs", "results.sites", "results.hosted"},
     "torch": {"embedding.scorers", "embedding.losses", "embedding.pykeen_models", "results.tensorboard"},
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import graphs, learning
+from fedlu.commands import federation, graphs, learning, parties
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 for command in (graphs.partition, graphs.describe, learning.learn, learning.evaluate, learning.recipes):
     app.command()(command)
+for group in (federation.app, parties.server, parties.site):
+    app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)

@@ -66,7 +66,7 @@ def sift(
 ) -> tuple[list[Reply], dict[str, str]]:
     """The good replies in the order of names, and why each other client has none; refused below the quorum."""
     good: dict[str, Reply] = {}
-    dropped = {name: "no reply" for name in asked}
+    dropped = dict.fromkeys(asked, "no reply")
     diverged = ""
     for reply in arrived:
         name = reply.client

@@ -18,6 +18,15 @@ class MessageError(FedluError):
 
 
 @dataclass(frozen=True)
+class Begin:
+    """Server to client, where they are apart: which run this is and with what settings; answered by a registration."""
+
+    run: str
+    settings: dict[str, Any]
+    version: str
+
+
+@dataclass(frozen=True)
 class Registration:
     """A client names its entities by tokens, which say nothing without the clients' key."""
 

@@ -13,7 +13,6 @@ from fedlu.federated.messages import Keep, Measure, Measured, Train, Trained
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
-
 __all__ = ["DivergedError", "Progress", "RoundEvent", "learn", "measure"]
 
 

@@ -102,9 +102,7 @@ def trimmed_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
         table[mine] = ordered[cut : number - cut, mine].mean(axis=0).astype(np.float32)
 
 
-def _ordered(
-    table: Floats, places: list[Ids], sent: list[Floats]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _ordered(table: Floats, places: list[Ids], sent: list[Floats]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(senders, rows, columns): what was sent for each row from low to high, then NaN; and (rows,): by how many."""
     stacked = np.full((len(sent), *table.shape), np.nan)
     count = np.zeros(len(table), dtype=np.int64)

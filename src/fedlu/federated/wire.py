@@ -8,6 +8,7 @@ they are used: shapes and lengths by the server (`arrivals`), rows and places by
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,7 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlu.errors import InputError
 from fedlu.federated.messages import (
+    Begin,
     Keep,
     Measure,
     Measured,
@@ -32,8 +35,18 @@ LONGEST_ARRAY = 4 * 2**30
 LONGEST_FIELDS = 2**20
 LARGEST_ROUND = 10**9
 
-Message: TypeAlias = Registration | Welcome | Train | Trained | Measure | Measured | Keep
+Message: TypeAlias = Begin | Registration | Welcome | Train | Trained | Measure | Measured | Keep
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+def is_name(text: str) -> bool:
+    """Whether this may be the name of a run, and so of a folder: letters, digits, dots, dashes; no way out of it."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text) is not None
+
+
+def check_name(text: str, what: str) -> None:
+    if not is_name(text):
+        raise InputError(f"{text!r} is no name of a {what}", remedy="use letters, digits, dots and dashes")
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,9 @@ class _Reader:
     def array(self, name: str, kind: type[np.generic], dimensions: int) -> Any:
         found = self.arrays.pop(name, None)
         if not isinstance(found, np.ndarray) or found.dtype != np.dtype(kind) or found.ndim != dimensions:
-            what = f"{found.dtype} of {found.ndim} dimensions" if isinstance(found, np.ndarray) else type(found).__name__
+            what = (
+                f"{found.dtype} of {found.ndim} dimensions" if isinstance(found, np.ndarray) else type(found).__name__
+            )
             raise MessageError(f"{name}: {what}, expected {np.dtype(kind)} of {dimensions}")
         if found.nbytes > LONGEST_ARRAY:
             raise MessageError(f"{name}: {found.nbytes:,} bytes, at most {LONGEST_ARRAY:,}")
@@ -114,6 +129,13 @@ class _Reader:
         if left:
             raise MessageError(f"{', '.join(map(str, left))[:80]}: not a part of this message")
         return message
+
+
+def _begin(reader: _Reader) -> Message:
+    run, settings = reader.field("run", str), reader.field("settings", dict)
+    if not is_name(run):
+        raise MessageError("a run of a name that is none")
+    return reader.done(Begin(run, settings, reader.field("version", str)))
 
 
 def _registration(reader: _Reader) -> Message:
@@ -168,6 +190,7 @@ def _keep(reader: _Reader) -> Message:
 
 
 _READERS: dict[str, Callable[[_Reader], Message]] = {
+    "Begin": _begin,
     "Registration": _registration,
     "Welcome": _welcome,
     "Train": _train,

@@ -1,7 +1,7 @@
 """A client whose state survives: on disk after every round, so that any of its processes can go on where another died.
 
     config.json                      settings, fingerprint of the data, version
-    rounds.json                      the last rounds it trained: for which request, with what losses; replaced in one step
+    rounds.json                      the last rounds it trained: what was asked, the losses; replaced in one step
     round-000007.safetensors         its tables after a round
     best-local-000005.safetensors    the best of a view, as it was kept after a round
     events.jsonl                     its own losses and metrics, which nobody else sees
@@ -21,12 +21,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings
-from fedlu.embedding.kernels import Floats
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
 from fedlu.federated.client import Client
 from fedlu.federated.messages import (
@@ -72,12 +73,14 @@ class Site:
         open_folder(folder, config, resume=True)
         self.folder, self.name = folder, graph.name
         self._new_client: Callable[[], Client] = lambda: _client_of(graph, settings)
-        self.client = self._new_client()
+        self.shared: Ids = np.empty(0, dtype=np.int64)
         self.records: list[Record] = []
         self.forgotten_up_to = 0
         """Rounds up to this one cannot be asked for again."""
         self.measured = 0
         """The round whose global rows the avatar holds."""
+        self.unsaved = False
+        """Whether the client has moved on from what is on disk."""
         if (folder / "rounds.json").is_file():
             state = read_json(folder / "rounds.json")
             self.records = [Record(**record) for record in state["records"]]
@@ -92,8 +95,8 @@ class Site:
     def welcome(self, message: Welcome) -> None:
         if len(message.shared) and message.shared[-1] >= len(self.client.graph.vocabulary.entities):
             raise MessageError("a place that this site has not", where="server")
-        self.client.welcome(message)
         self.shared = message.shared
+        self.client.welcome(message)
 
     def train(self, message: Train) -> Trained:
         check_rows(message.rows, (len(self.client.shared), self.client.width), "server")
@@ -103,6 +106,7 @@ class Site:
             self._restore()
             return Trained(self.name, message.round, self.client.avatar.values[self.client.shared], last.losses)
         self._fall_back_before(message.round)
+        self.unsaved = True
         reply = self.client.train(message)
         self._save(message.round, request, reply.losses)
         return reply
@@ -147,6 +151,7 @@ class Site:
         while len(self.records) > KEPT_ROUNDS:
             self.forgotten_up_to = self.records.pop(0).round
         self._write_records()
+        self.unsaved = False
 
     def _write_records(self) -> None:
         state = {"records": [asdict(record) for record in self.records], "forgotten_up_to": self.forgotten_up_to}
@@ -158,20 +163,19 @@ class Site:
                 path.unlink()
 
     def _fall_back_before(self, number: int) -> None:
-        """To the state before a round; in memory it is there already, unless the round was begun before."""
+        """To the state before a round; the client has it already, unless the round was begun before."""
         kept = [record for record in self.records if record.round < number]
         if not kept and self.forgotten_up_to:
             what = f"asked for round {number}, but this site is at {self.records[-1].round}"
             raise MessageError(what, where=self.name)
-        if len(kept) < len(self.records):
+        if self.unsaved or len(kept) < len(self.records):
             self.records = kept
             self._restore()
 
     def _restore(self) -> None:
         """The client as the last record says."""
-        shared = self.client.shared
         self.client = self._new_client()
-        self.client.shared, self.measured = shared, 0
+        self.client.shared, self.measured, self.unsaved = self.shared, 0, False
         events = self.folder / "events.jsonl"
         if not self.records:
             events.unlink(missing_ok=True)

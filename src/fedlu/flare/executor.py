@@ -1,0 +1,83 @@
+"""A site's part of a job: hands each task to the site's client, whose state is on disk, and sends back its answer."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+import fedlu
+from fedlu.config import Settings
+from fedlu.errors import FedluError, InputError
+from fedlu.federated.messages import Begin, MessageError
+from fedlu.flare.packets import refusal, to_message, to_shareable
+from fedlu.flare.processes import SiteFiles, die_with_parent
+from fedlu.flare.transport import BEGIN, KEEP, MEASURE, TRAIN, WELCOME
+from fedlu.graph.federation import Federation, load_client, refuse_leaks
+from fedlu.results.runs import alone, refuse_too_large
+from fedlu.results.sites import Site
+
+KINDS = {BEGIN: "Begin", WELCOME: "Welcome", TRAIN: "Train", MEASURE: "Measure", KEEP: "Keep"}
+
+
+class SiteExecutor(Executor):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        die_with_parent()
+        self.files = SiteFiles.of_environment()
+        self.key = self.files.read_key()
+        self.site: Site | None = None
+        self.held = ExitStack()
+        self.log = logging.getLogger(__name__)
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """What goes wrong is told in full to the site's own log; the server learns what kind of trouble it is."""
+        try:
+            message = to_message(shareable, KINDS.get(task_name, ""), "server")
+            answer = self._answer(message, fl_ctx.get_identity_name())
+        except MessageError as bad:
+            self.log.warning("%s: refused: %s", task_name, bad)
+            return refusal(bad.what)
+        except FedluError as bad:
+            self.log.error("%s: %s", task_name, bad)
+            return refusal(f"{type(bad).__name__} at the site; its log says more")
+        except OSError as trouble:
+            self.log.error("%s: %s", task_name, trouble)
+            return refusal(f"trouble with a file at the site ({trouble.strerror}); its log says more")
+        return make_reply(ReturnCode.OK) if answer is None else to_shareable(answer)
+
+    def _answer(self, message: Any, name: str) -> Any:
+        if isinstance(message, Begin):
+            self.site = self._begin(message, name)
+            return self.site.register(self.key)
+        if self.site is None:
+            raise MessageError("asked before it began")
+        handlers = {
+            WELCOME: self.site.welcome,
+            TRAIN: self.site.train,
+            MEASURE: self.site.measure,
+            KEEP: self.site.keep,
+        }
+        return handlers[type(message).__name__.lower()](message)
+
+    def _begin(self, message: Begin, name: str) -> Site:
+        if message.version != fedlu.__version__:
+            raise MessageError(f"the server has fedlu {message.version[:20]}, this site {fedlu.__version__}")
+        try:
+            settings = Settings(**message.settings)
+        except (TypeError, InputError):
+            raise MessageError("settings that this site does not accept") from None
+        self.held.close()
+        self.held.enter_context(alone(self.files.state))
+        graph = load_client(self.files.data)
+        refuse_leaks(self.files.data.parent, (graph,))
+        graph = replace(graph, name=name)  # draws are named by it: the same at every restart, wherever the data is
+        refuse_too_large(Federation(name, (graph,)), settings)
+        return Site(graph, settings, self.files.state / message.run)

@@ -1,0 +1,310 @@
+"""The lead's side: submit a run as a job, follow it, and submit it again from its checkpoints whenever it breaks.
+
+FLARE gives a job up when a worker dies, and loses it when its server does. Our state is on the disks of server and
+sites, so a new job of the same run goes on from the last round, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nvflare.fuel.flare_api.api_spec import (
+    AuthenticationError,
+    AuthorizationError,
+    JobNotFound,
+    JobNotRunning,
+    NoConnection,
+)
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from fedlu.config import Settings
+from fedlu.errors import FedluError, UnavailableError
+from fedlu.federated.arrivals import Rules
+from fedlu.federated.rounds import Progress, RoundEvent
+from fedlu.flare.controller import PAUSE, STATUS
+from fedlu.flare.processes import HEARTBEAT_SECONDS, kit_of
+from fedlu.flare.transport import TASKS
+from fedlu.results.runs import Watch
+
+POLL_SECONDS = 0.5
+CONNECT_SECONDS = 10.0
+LONGEST_PAUSE = 10.0
+Say = Callable[[str], object]
+
+
+class StoppedError(FedluError):
+    """The run was stopped by a person; it can be taken up again."""
+
+
+@dataclass
+class Order:
+    """A run as the lead wants it."""
+
+    run: str
+    settings: dict[str, Any]
+    rules: Rules
+    deadline: int
+    recipe: str = ""
+    evaluate: str = ""
+    sites: list[str] = field(default_factory=list)
+    """Those of the kit, unless said otherwise."""
+
+
+@dataclass
+class _Seen:
+    """What the lead knows of a run so far."""
+
+    round: int = 0
+    away: dict[str, float] = field(default_factory=dict)  # site -> when it was first missed
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
+def learn(
+    folder: Path, order: Order, *, watch: Watch | None = None, say: Say = lambda text: None, patience: float = 3600.0
+) -> dict[str, Any]:
+    """Until the run is done; `patience` is how many seconds without a new round are borne."""
+    kit = kit_of(folder, "person")
+    order.sites = order.sites or list(kit["sites"])
+    seen, pause, last = _Seen(), 1.0, time.monotonic()
+    while True:
+        before = seen.round
+        try:
+            with _session(folder, kit) as session:
+                job = _running(session, order) or _submit(session, order, kit)
+                _follow(session, job, order, seen, watch)
+        except (NoConnection, UnavailableError) as away:
+            seen.outcome = {"state": "failed", "final": False, "reason": f"no connection to the server ({away})"}
+        state = seen.outcome.get("state")
+        if state == "finished":
+            result: dict[str, Any] = seen.outcome["result"]
+            return result
+        reason = seen.outcome.get("reason", "the job broke off")
+        if seen.outcome.get("final"):
+            raise _refusal(reason, seen.outcome.get("code", 1))
+        if seen.round > before:
+            pause, last = 1.0, time.monotonic()
+        if time.monotonic() - last > patience:
+            raise FedluError(f"no progress in {patience:.0f} s: {reason}", where=order.run, remedy="learn again later")
+        say("sites came back; going on with them" if state == "paused" else f"{reason}; trying again")
+        if state != "paused":
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _refusal(reason: str, code: int) -> FedluError:
+    refusal = FedluError(reason)
+    refusal.exit_code = code
+    return refusal
+
+
+def _follow(session: Session, job: str, order: Order, seen: _Seen, watch: Watch | None) -> None:
+    """Hand on the rounds until the job has an outcome, or is no more."""
+    seen.outcome, seen.away, asked = {}, {}, False
+    while True:
+        try:
+            status = session.do_app_command(job, STATUS, {"since": seen.round})
+        except NoConnection:
+            raise
+        except Exception as trouble:  # not begun yet, or over
+            if _is_over(session, job):
+                seen.outcome = seen.outcome or {"state": "failed", "final": False, "reason": _ending(session, job)}
+                return
+            logging.getLogger(__name__).debug("%s", trouble)
+            time.sleep(POLL_SECONDS)
+            continue
+        for event in status.get("events", []):
+            seen.round = event["round"]
+            seen.away = {site: seen.away.get(site, time.time()) for site in event["dropped"]}
+            if watch is not None:
+                watch(RoundEvent(**event), Progress(**status["progress"]))
+        if status["state"] != "running":
+            seen.outcome = status
+            _wait_until_over(session, job)
+            return
+        if not asked and seen.away and _back(session, seen.away):
+            session.do_app_command(job, PAUSE, {})
+            asked = True
+        time.sleep(POLL_SECONDS)
+
+
+def _back(session: Session, away: dict[str, float]) -> bool:
+    """Whether a site that the job lost is connected again: it beats, after it was missed."""
+    now = time.time()
+    beats = {client.name: client.last_connect_time or 0.0 for client in session.get_connected_client_list()}
+    fresh = (site for site, missed in away.items() if beats.get(site, 0.0) > missed + HEARTBEAT_SECONDS)
+    return any(now - beats[site] < 3 * HEARTBEAT_SECONDS for site in fresh)
+
+
+def _is_over(session: Session, job: str) -> bool:
+    """Also if the server was restarted: it still lists the job as running then, but runs it no more."""
+    try:
+        status = str(session.get_job_meta(job).get("status", ""))
+    except JobNotFound:
+        return True
+    if status.startswith("FINISHED"):
+        return True
+    running = {each.job_id for each in session.get_system_info().job_info}
+    return status.startswith("RUNNING") and job not in running
+
+
+def _ending(session: Session, job: str) -> str:
+    try:
+        return f"the job ended ({session.get_job_meta(job).get('status')})"
+    except JobNotFound:
+        return "the job is gone"
+
+
+def _wait_until_over(session: Session, job: str, seconds: float = 60.0) -> None:
+    """The sites' state is free for the next job only then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not _is_over(session, job):
+        time.sleep(POLL_SECONDS)
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+def job_name(order: Order) -> str:
+    return f"{order.run}.evaluate" if order.evaluate else f"{order.run}.learn"
+
+
+def _running(session: Session, order: Order) -> str | None:
+    """A job of this run that is at work or waits for its turn, to be followed rather than sent twice."""
+    running = {each.job_id for each in session.get_system_info().job_info}
+    for job in session.list_jobs():
+        if job.get("job_name") != job_name(order):
+            continue
+        number, status = str(job["job_id"]), str(job.get("status", ""))
+        if number in running or status.startswith(("SUBMITTED", "APPROVED", "DISPATCHED")):
+            return number
+        if status.startswith("RUNNING"):  # left behind by a server that was killed
+            session.abort_job(number)
+    return None
+
+
+def _submit(session: Session, order: Order, kit: dict[str, Any]) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        write_job(Path(scratch) / "job", order, kit["federation"])
+        number: str = session.submit_job(str(Path(scratch) / "job"))
+        return number
+
+
+def write_job(folder: Path, order: Order, federation: str) -> None:
+    """The job that FLARE is given: which of our components to run, and with what; no code."""
+    config = folder / "app" / "config"
+    config.mkdir(parents=True)
+    needed = order.rules.needed(len(order.sites))
+    meta = {
+        "name": job_name(order),
+        "resource_spec": {},
+        "deploy_map": {"app": ["@ALL"]},
+        "min_clients": needed,
+        "mandatory_clients": order.sites if needed == len(order.sites) else [],
+    }
+    arguments = {
+        "run": order.run,
+        "sites": order.sites,
+        "settings": order.settings,
+        "rules": _plain_rules(order.rules),
+        "deadline": order.deadline,
+        "federation": federation,
+        "recipe": order.recipe,
+        "evaluate": order.evaluate,
+    }
+    workflow = {"id": "rounds", "path": "fedlu.flare.controller.RoundsController", "args": arguments}
+    executor = {"path": "fedlu.flare.executor.SiteExecutor", "args": {}}
+    server = {"format_version": 2, "server": {"task_request_interval": 0.1}, "components": [], "workflows": [workflow]}
+    client = {"format_version": 2, "components": [], "executors": [{"tasks": list(TASKS), "executor": executor}]}
+    filters: dict[str, Any] = {"task_data_filters": [], "task_result_filters": []}
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    (config / "config_fed_server.json").write_text(json.dumps({**server, **filters}), encoding="utf-8")
+    (config / "config_fed_client.json").write_text(json.dumps({**client, **filters}), encoding="utf-8")
+
+
+def _plain_rules(rules: Rules) -> dict[str, Any]:
+    """Without what JSON cannot say."""
+    return {name: value for name, value in vars(rules).items() if value != float("inf")}
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _session(folder: Path, kit: dict[str, Any]) -> Iterator[Session]:
+    session = connect(folder, kit)
+    try:
+        yield session
+    finally:
+        try:
+            session.close()
+        except Exception as trouble:  # it is being left anyway
+            logging.getLogger(__name__).debug("%s", trouble)
+
+
+def connect(folder: Path, kit: dict[str, Any]) -> Session:
+    here = Path.cwd()
+    try:
+        os.chdir(folder)  # FLARE puts its transfer folder into the working one
+        return new_secure_session(
+            kit["name"], str(folder.resolve()), timeout=CONNECT_SECONDS, command_timeout=20.0, auto_login_max_tries=2
+        )
+    except (AuthenticationError, AuthorizationError) as refused:
+        raise FedluError(f"the server refuses {kit['name']} ({refused})", remedy="ask who made the kits") from None
+    except NoConnection:
+        raise
+    except Exception as trouble:
+        raise UnavailableError(f"no session with the server ({trouble})", remedy="is it running?") from None
+    finally:
+        os.chdir(here)
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """Who is connected, and what is being learned."""
+    kit = kit_of(folder, "person")
+    try:
+        with _session(folder, kit) as session:
+            info = session.get_system_info()
+            clients = {client.name: client.last_connect_time for client in info.client_info}
+            jobs = [
+                {"name": job.get("job_name"), "status": job.get("status"), "submitted": job.get("submit_time")}
+                for job in session.list_jobs()
+            ]
+            running = {}
+            for job in info.job_info:
+                try:
+                    running[job.job_id] = session.do_app_command(job.job_id, STATUS, {"since": 10**9})["progress"]
+                except JobNotRunning:
+                    continue
+    except NoConnection as away:
+        raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
+    now = time.time()
+    sites = {site: now - clients[site] if clients.get(site) else None for site in kit["sites"]}
+    return {"federation": kit["federation"], "sites": sites, "jobs": jobs, "running": list(running.values())}
+
+
+def stop(folder: Path, run: str) -> int:
+    """Abort the jobs of a run; how many there were. What was learned is kept."""
+    kit, number = kit_of(folder, "person"), 0
+    names = {job_name(Order(run, {}, Rules(), 0)), job_name(Order(run, {}, Rules(), 0, evaluate="test"))}
+    try:
+        with _session(folder, kit) as session:
+            for job in session.list_jobs():
+                if job.get("job_name") in names and not str(job.get("status", "")).startswith("FINISHED"):
+                    session.abort_job(job["job_id"])
+                    number += 1
+    except NoConnection as away:
+        raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
+    return number
+
+
+def settings_of(settings: Settings) -> dict[str, Any]:
+    return dict(vars(settings))
