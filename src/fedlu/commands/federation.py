@@ -46,7 +46,7 @@ def add_site(
 
     Example:
 
-    `fedlu federation add-site kits east --organisation east-hospital`
+    `fedlu federation add-site kits east --organisation east_hospital`
     """
     from fedlu.flare import need_flare
 

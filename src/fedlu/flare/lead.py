@@ -12,14 +12,16 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import (
     AuthenticationError,
     AuthorizationError,
+    InternalError,
     JobNotFound,
     JobNotRunning,
     NoConnection,
@@ -114,6 +116,8 @@ def _follow(session: Session, job: str, order: Order, seen: _Seen, watch: Watch 
             status = session.do_app_command(job, STATUS, {"since": seen.round})
         except NoConnection:
             raise
+        except AuthorizationError as refused:
+            raise FedluError(f"the server lets only leads lead ({refused})") from None
         except Exception as trouble:  # not begun yet, or over
             if _is_over(session, job):
                 seen.outcome = seen.outcome or {"state": "failed", "final": False, "reason": _ending(session, job)}
@@ -252,11 +256,14 @@ def _session(folder: Path, kit: dict[str, Any]) -> Iterator[Session]:
 
 def connect(folder: Path, kit: dict[str, Any]) -> Session:
     here = Path.cwd()
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         os.chdir(folder)  # FLARE puts its transfer folder into the working one
-        return new_secure_session(
-            kit["name"], str(folder.resolve()), timeout=CONNECT_SECONDS, command_timeout=20.0, auto_login_max_tries=2
-        )
+        with redirect_stdout(StringIO()):  # and talks
+            return new_secure_session(
+                kit["name"], str(here / folder), timeout=CONNECT_SECONDS, command_timeout=20.0, auto_login_max_tries=2
+            )
     except (AuthenticationError, AuthorizationError) as refused:
         raise FedluError(f"the server refuses {kit['name']} ({refused})", remedy="ask who made the kits") from None
     except NoConnection:
@@ -282,7 +289,7 @@ def status(folder: Path) -> dict[str, Any]:
             for job in info.job_info:
                 try:
                     running[job.job_id] = session.do_app_command(job.job_id, STATUS, {"since": 10**9})["progress"]
-                except JobNotRunning:
+                except (JobNotRunning, AuthorizationError, InternalError):
                     continue
     except NoConnection as away:
         raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None

@@ -83,6 +83,7 @@ def run_server(folder: Path, runs: Path) -> int:
     runs.mkdir(parents=True, exist_ok=True)
     from nvflare.private.fed.app.server import server_train
 
+    _keep_jobs_in(folder.resolve())
     _listen_where_told(kit["listen"])
     arguments = Namespace(
         workspace=str(folder.resolve()),
@@ -110,6 +111,17 @@ def run_site(folder: Path, files: SiteFiles) -> int:
         local_rank=0,
     )
     return _run(client_train.main, arguments, folder)
+
+
+def _keep_jobs_in(folder: Path) -> None:
+    """FLARE's default is one shared folder for all servers of a machine, and it wants whole paths."""
+    path = folder / "local" / "resources.json"
+    resources = json.loads(path.read_text(encoding="utf-8"))
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(folder / "snapshots")
+    for each in resources["components"]:
+        if each["id"] == "job_manager":
+            each["args"]["uri_root"] = str(folder / "jobs")
+    path.write_text(json.dumps(resources, indent=2) + "\n", encoding="utf-8")
 
 
 def _listen_where_told(address: str) -> None:

@@ -36,7 +36,7 @@ listen = "0.0.0.0"
 organisation = "lab"
 [[sites]]
 name = "north"
-organisation = "north-hospital"
+organisation = "north_hospital"
 [[people]]
 email = "lead@example.org"
 organisation = "lab"
@@ -96,9 +96,12 @@ def read_plan(path: Path) -> Plan:
 
 def _checked(plan: Plan, path: Path) -> Plan:
     names = [site.name for site in plan.sites]
-    for name in (plan.name, *names, plan.organisation, *(site.organisation for site in plan.sites)):
+    for name in (plan.name, *names):
         if not is_name(name) or "." in name:
             raise InputError(f"{name!r} is no name", where=path, remedy="use letters, digits, - and _")
+    for each in (plan.organisation, *(party.organisation for party in (*plan.sites, *plan.people))):
+        if not re.fullmatch(r"[A-Za-z0-9_]+", each):
+            raise InputError(f"organisation {each!r}", where=path, remedy="use letters, digits and _")
     if len(set(names)) < len(names) or len(names) < 2:
         raise InputError("needs two sites or more, each with a name of its own", where=path, remedy="add or rename one")
     if "server" in names or plan.address in names:
@@ -228,21 +231,18 @@ def _close(plan: Plan, name: str, folder: Path) -> None:
         resources["components"] = [each for each in resources["components"] if "log" not in each["id"]]
     else:
         _describe(plan, folder, {"role": "server", "name": name, "org": plan.organisation, "listen": _listen(plan)})
-        _own_stores(resources)
+        _one_job_at_a_time(resources)
     resources["class_allow_list"], resources["class_list_enforcement_mode"] = ALLOWED_CLASSES, "enforce"
     _write(local / "resources.json", resources)
     _write(local / "authorization.json", _permissions())
 
 
-def _own_stores(server: dict[str, Any]) -> None:
-    """Jobs and snapshots inside the kit, by relative path, rather than in one folder for all servers of a machine."""
-    server["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = "snapshots"
+def _one_job_at_a_time(server: dict[str, Any]) -> None:
+    """A site's state is one job's at a time. Where the jobs are kept is said when the server starts."""
     server["servers"][0]["max_num_clients"] = 1000
     for each in server["components"]:
-        if each["id"] == "job_manager":
-            each["args"]["uri_root"] = "jobs"
         if each["id"] == "job_scheduler":
-            each["args"]["max_jobs"] = 1  # a site's state is one job's at a time
+            each["args"]["max_jobs"] = 1
     server["components"] = [each for each in server["components"] if "log" not in each["id"]]
 
 
@@ -260,7 +260,7 @@ def _permissions() -> dict[str, Any]:
     return {
         "format_version": "1.0",
         "permissions": {
-            "lead": {**nothing, "submit_job": "any", "manage_job": "any", "view": "any"},
+            "lead": {**nothing, "submit_job": "any", "manage_job": "any", "view": "any", "app_command": "any"},
             "member": {**nothing, "view": "any"},
         },
     }
