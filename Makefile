@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench bench-federation clean
 
 help:  ## show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -42,6 +42,9 @@ format: $(READY)  ## let ruff format and mend the code
 bench: $(READY)  ## measure speed; tables on the screen, JSON under benchmarks/results
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.training
+
+bench-federation: $(READY)  ## measure what an exchange between machines costs, and 100 clients in one process
+	$(BIN)/python -m benchmarks.federation
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis

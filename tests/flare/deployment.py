@@ -20,7 +20,7 @@ from fedlu.federated.alignment import key_for_one_process
 from fedlu.flare.provisioning import Person, Plan, Site, init
 from fedlu.graph import Federation, save
 
-PATIENCE = 240.0
+PATIENCE = float(os.environ.get("FEDLU_TEST_PATIENCE", "240"))
 """Seconds that a test waits for anything; a busy machine is slow."""
 
 

@@ -87,6 +87,7 @@ def learn(
     ] = None,
     quorum: Annotated[float, typer.Option(help="The share of sites that must answer well in a round.")] = 1.0,
     deadline: Annotated[int, typer.Option(help="Seconds that a site has for an answer.")] = 3600,
+    silence: Annotated[int, typer.Option(help="Seconds without a sign of life after which a site is gone.")] = 60,
     aggregate: Annotated[str, typer.Option(help="mean, median or trimmed.")] = "mean",
     norm_bound: Annotated[float, typer.Option(help="Drop a site's answer if a row is longer than this.")] = 1000.0,
     patience: Annotated[int, typer.Option(help="Seconds without a new round before giving up.")] = 3600,
@@ -110,7 +111,7 @@ def learn(
     check_name(run, "run")
     overrides = {**parse_overrides(settings or []), "seed": seed}
     values = resolve(recipe, method=method, model=model, overrides=overrides)
-    order = lead.Order(run, dict(vars(values)), Rules(quorum, aggregate, norm_bound), deadline, recipe)
+    order = lead.Order(run, dict(vars(values)), Rules(quorum, aggregate, norm_bound), deadline, silence, recipe)
     with Board() as board:
         metrics = lead.learn(kit, order, watch=board.show, say=notes.print, patience=patience)
     show_metrics(metrics["test"], f"{run}: test, after {metrics['rounds']} rounds")
@@ -138,7 +139,7 @@ def evaluate(
     from fedlu.flare import lead
 
     check_name(run, "run")
-    order = lead.Order(run, dict(vars(Settings())), Rules(), 3600, evaluate=split)
+    order = lead.Order(run, dict(vars(Settings())), Rules(), evaluate=split)
     with working("ranking"):
         found = lead.learn(kit, order, say=notes.print, patience=600)
     if as_json:

@@ -44,6 +44,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         settings: dict[str, Any],
         rules: dict[str, Any],
         deadline: int,
+        silence: int,
         federation: str,
         recipe: str = "",
         evaluate: str = "",
@@ -51,7 +52,8 @@ class RoundsController(Controller):  # type: ignore[misc]
         super().__init__(task_check_period=0.05)
         self.run_name, self.sites, self.settings = run, sites, settings
         self.rules = Rules(**{**rules, "averages_only": True})
-        self.deadline, self.federation, self.recipe, self.evaluate = deadline, federation, recipe, evaluate
+        self.deadline, self.silence = deadline, silence
+        self.federation, self.recipe, self.evaluate = federation, recipe, evaluate
         self.events: list[dict[str, Any]] = []
         self.progress = Progress()
         self.outcome: dict[str, Any] = {"state": "running"}
@@ -95,8 +97,8 @@ class RoundsController(Controller):  # type: ignore[misc]
             raise FedluError("the run has a name that is none")
         settings = Settings(**self.settings)
         begin = Begin(self.run_name, dataclasses.asdict(settings), fedlu.__version__)
-        transport = FlareTransport(self, fl_ctx, stop, begin, sorted(self.sites), self.deadline)
-        transport.rules = self.rules
+        transport = FlareTransport(self, fl_ctx, stop, begin, sorted(self.sites))
+        transport.rules, transport.deadline, transport.silence = self.rules, self.deadline, self.silence
         folder = server_folder() / self.run_name
         if self.evaluate:
             return hosted.evaluate(folder, self.evaluate, transport, self.rules)

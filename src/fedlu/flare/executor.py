@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from fedlu.graph.federation import Federation, load_client, refuse_leaks
 from fedlu.results.runs import alone, refuse_too_large
 from fedlu.results.sites import Site
 
+PATIENCE = 30.0
 KINDS = {BEGIN: "Begin", WELCOME: "Welcome", TRAIN: "Train", MEASURE: "Measure", KEEP: "Keep"}
 
 
@@ -67,6 +69,19 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         }
         return handlers[type(message).__name__.lower()](message)
 
+    def _take_state(self) -> None:
+        """Alone; the process of a job that was lost may need a moment to end."""
+        self.held.close()
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.held.enter_context(alone(self.files.state))
+                return
+            except InputError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.2)
+
     def _begin(self, message: Begin, name: str) -> Site:
         if message.version != fedlu.__version__:
             raise MessageError(f"the server has fedlu {message.version[:20]}, this site {fedlu.__version__}")
@@ -74,8 +89,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             settings = Settings(**message.settings)
         except (TypeError, InputError):
             raise MessageError("settings that this site does not accept") from None
-        self.held.close()
-        self.held.enter_context(alone(self.files.state))
+        self._take_state()
         graph = load_client(self.files.data)
         refuse_leaks(self.files.data.parent, (graph,))
         graph = replace(graph, name=name)  # draws are named by it: the same at every restart, wherever the data is

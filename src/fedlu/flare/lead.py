@@ -28,7 +28,6 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fedlu.config import Settings
 from fedlu.errors import FedluError, UnavailableError
 from fedlu.federated.arrivals import Rules
 from fedlu.federated.rounds import Progress, RoundEvent
@@ -54,7 +53,8 @@ class Order:
     run: str
     settings: dict[str, Any]
     rules: Rules
-    deadline: int
+    deadline: int = 3600
+    silence: int = 60
     recipe: str = ""
     evaluate: str = ""
     sites: list[str] = field(default_factory=list)
@@ -132,7 +132,8 @@ def _follow(session: Session, job: str, order: Order, seen: _Seen, watch: Watch 
                 watch(RoundEvent(**event), Progress(**status["progress"]))
         if status["state"] != "running":
             seen.outcome = status
-            _wait_until_over(session, job)
+            if status["state"] != "finished":
+                _wait_until_over(session, job)
             return
         if not asked and seen.away and _back(session, seen.away):
             session.do_app_command(job, PAUSE, {})
@@ -220,6 +221,7 @@ def write_job(folder: Path, order: Order, federation: str) -> None:
         "settings": order.settings,
         "rules": _plain_rules(order.rules),
         "deadline": order.deadline,
+        "silence": order.silence,
         "federation": federation,
         "recipe": order.recipe,
         "evaluate": order.evaluate,
@@ -301,7 +303,7 @@ def status(folder: Path) -> dict[str, Any]:
 def stop(folder: Path, run: str) -> int:
     """Abort the jobs of a run; how many there were. What was learned is kept."""
     kit, number = kit_of(folder, "person"), 0
-    names = {job_name(Order(run, {}, Rules(), 0)), job_name(Order(run, {}, Rules(), 0, evaluate="test"))}
+    names = {job_name(Order(run, {}, Rules())), job_name(Order(run, {}, Rules(), evaluate="test"))}
     try:
         with _session(folder, kit) as session:
             for job in session.list_jobs():
@@ -311,7 +313,3 @@ def stop(folder: Path, run: str) -> int:
     except NoConnection as away:
         raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
     return number
-
-
-def settings_of(settings: Settings) -> dict[str, Any]:
-    return dict(vars(settings))

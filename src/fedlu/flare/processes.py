@@ -101,6 +101,7 @@ def run_site(folder: Path, files: SiteFiles) -> int:
     files.state.mkdir(parents=True, exist_ok=True)
     for name, path in {DATA: files.data, KEY: files.key, STATE: files.state}.items():
         os.environ[name] = str(path.resolve())
+    os.environ["NVFLARE_JOB_HEARTBEAT_INTERVAL"] = str(HEARTBEAT_SECONDS)
     from nvflare.private.fed.app.client import client_train
 
     options = ["secure_train=true", f"uid={kit['name']}", f"org={kit['org']}", "config_folder=config"]

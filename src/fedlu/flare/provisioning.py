@@ -239,7 +239,7 @@ def _close(plan: Plan, name: str, folder: Path) -> None:
 
 def _one_job_at_a_time(server: dict[str, Any]) -> None:
     """A site's state is one job's at a time. Where the jobs are kept is said when the server starts."""
-    server["servers"][0]["max_num_clients"] = 1000
+    server["servers"][0] |= {"max_num_clients": 1000, "heart_beat_timeout": 30}
     for each in server["components"]:
         if each["id"] == "job_scheduler":
             each["args"]["max_jobs"] = 1

@@ -41,13 +41,14 @@ class AbortedError(FedluError):
 
 
 class FlareTransport:
-    def __init__(
-        self, controller: Controller, context: FLContext, stop: Signal, begin: Begin, sites: list[str], deadline: int
-    ):
+    def __init__(self, controller: Controller, context: FLContext, stop: Signal, begin: Begin, sites: list[str]):
         self.controller, self.context, self.stop = controller, context, stop
-        self.begin, self.sites, self.deadline = begin, sites, deadline
-        self.rules = Rules()
+        self.begin, self.sites = begin, sites
+        self.rules, self.deadline, self.silence = Rules(), 3600, 60
         self.log = logging.getLogger(__name__)
+        self.heard = dict.fromkeys(sites, time.monotonic())
+        """When each site last gave a sign of life."""
+        self._listen()
 
     def register(self) -> Sequence[Registration | Missing]:
         found = self._ask(BEGIN, dict.fromkeys(self.sites, self.begin), "Registration")
@@ -66,6 +67,21 @@ class FlareTransport:
         self._tell(KEEP, dict.fromkeys(self.sites, message))
 
     # --- inside
+
+    def _listen(self) -> None:
+        """FLARE tells its communicator of every heartbeat of a job; a site restarted meanwhile has none."""
+        communicator = self.controller.communicator
+        told = communicator.client_is_active
+
+        def client_is_active(client_name: str, reason: str, fl_ctx: FLContext) -> None:
+            self.heard[client_name] = time.monotonic()
+            told(client_name, reason, fl_ctx)
+
+        communicator.client_is_active = client_is_active
+
+    def _is_gone(self, site: str) -> bool:
+        silent = time.monotonic() - self.heard.get(site, 0.0) > self.silence
+        return silent or bool(self.controller.get_client_disconnect_time(site))
 
     def _tell(self, name: str, messages: dict[str, Message]) -> None:
         """Send what needs no answer but has to arrive, at a quorum at least."""
@@ -105,14 +121,12 @@ class FlareTransport:
                 if self.stop.triggered:
                     raise AbortedError("the job was aborted")
                 for site in tasks.keys() - answers.keys():
-                    if self.controller.get_client_disconnect_time(site):
+                    if self._is_gone(site):
                         answers[site] = Missing(site, GONE)
-            answers = dict(answers)
-        for site in tasks.keys() - answers.keys():
-            self.controller.cancel_task(tasks[site])
-            answers[site] = Missing(site, LATE)
+            answers = {**{site: Missing(site, LATE) for site in tasks}, **answers}
         for site, answer in sorted(answers.items()):
             if isinstance(answer, Missing):
+                self.controller.cancel_task(tasks[site])
                 self.log.warning("%s: dropped %s: %s", name, site, answer.reason)
         return answers
 
