@@ -31,9 +31,15 @@ HOMES = {  # outside packages that only some modules may know
     "pykeen": {"graph.sources", "embedding.pykeen_models"},
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
-    "numba": {"embedding.kernels", "embedding.private_kernels"},
+    "numba": {"embedding.kernels", "embedding.private_kernels", "results.audit"},
     "safetensors": {"results.runs", "results.sites", "results.hosted"},
-    "torch": {"embedding.scorers", "embedding.losses", "embedding.pykeen_models", "results.tensorboard"},
+    "torch": {
+        "embedding.scorers",
+        "embedding.losses",
+        "embedding.pykeen_models",
+        "results.tensorboard",
+        "results.audit",
+    },
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},
 }

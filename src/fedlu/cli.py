@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import federation, graphs, learning, parties
+from fedlu.commands import federation, forgetting, graphs, learning, parties
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -26,7 +26,16 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (graphs.partition, graphs.describe, learning.learn, learning.evaluate, learning.recipes):
+COMMANDS = (
+    graphs.partition,
+    graphs.describe,
+    learning.learn,
+    learning.evaluate,
+    learning.recipes,
+    forgetting.forget,
+    forgetting.audit,
+)
+for command in COMMANDS:
     app.command()(command)
 for group in (federation.app, parties.server, parties.site):
     app.add_typer(group)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from fedlu.federated.rounds import Progress, RoundEvent
+    from fedlu.federated.rounds import ForgetEvent, Progress, RoundEvent
     from fedlu.graph.statistics import FederationStatistics
 
 # No markup: names and paths may hold anything, brackets included.
@@ -58,6 +58,44 @@ class Board:
         losses = [loss for tables in event.losses.values() for loss in tables.values()]
         words = f"loss {sum(losses) / len(losses):.3f}{self.valid}"
         self.bar.update(self.task, description=words, completed=event.round, total=where.rounds)
+
+
+class ForgettingBoard:
+    """A line that follows the cycles of forgetting on a terminal, and silence elsewhere."""
+
+    def __enter__(self) -> ForgettingBoard:
+        self.status = notes.status("forgetting ...")
+        if notes.is_terminal:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.status.stop()
+
+    def show(self, event: ForgetEvent) -> None:
+        valid = " ".join(f"{view} {mrr:.4f}" for view, mrr in event.valid.items())
+        self.status.update(f"forgetting: cycle {event.cycle}, valid MRR {valid}")
+
+
+def show_audit(result: dict[str, Any], title: str) -> None:
+    """Before, after and re-trained side by side, in percent; then the verdicts."""
+    models = [name for name in ("raw", "forgotten", "retrained") if name in result]
+    table = Table(title=title, title_justify="left", caption="x 100, weighted by the number of triples")
+    for name in ("view", "set"):
+        table.add_column(name)
+    for metric in ("hits@1", "mrr"):
+        for model in models:
+            table.add_column(f"{metric}\n{model}", justify="right")
+    for view in result["verdict"]:
+        for name in ("forget", "test", "retained", "neighbourhood"):
+            cells = [result[model][view].get(name, {}).get(metric) for metric in ("hits@1", "mrr") for model in models]
+            table.add_row(view, name, *("" if cell is None else f"{100 * cell:.2f}" for cell in cells))
+    screen.print(table)
+    for view, said in result["verdict"].items():
+        found = result["membership"]["forgotten"][view]
+        screen.print(f"{view}: {said} (membership AUC {found['auc']:.3f}, {found['low']:.3f} to {found['high']:.3f})")
+    reach = ", ".join(f"{name}: {number:,}" for name, number in result["reach"].items())
+    screen.print(f"{reach}\n{result['statement']}")
 
 
 def show_metrics(views: dict[str, Any], title: str) -> None:

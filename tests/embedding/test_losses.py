@@ -39,6 +39,18 @@ CASES: dict[str, tuple[Callable[..., tuple[np.ndarray, float]], Callable[..., to
         lambda s, t, m, w: losses.distillation(s, t, m, w, 2.0),
         lambda s, t, m, w: losses.distillation_formula(s, t, m, w, 2.0),
     ),
+    "hard confusion": (
+        lambda s, t, m, w: losses.hard_confusion(s, m, w, "contrastive"),
+        lambda s, t, m, w: losses.hard_confusion_formula(s, m, w, "contrastive"),
+    ),
+    "hard confusion of a softmax": (
+        lambda s, t, m, w: losses.hard_confusion(s, m, w, "cross_entropy"),
+        lambda s, t, m, w: losses.hard_confusion_formula(s, m, w, "cross_entropy"),
+    ),
+    "soft confusion": (
+        lambda s, t, m, w: losses.soft_confusion(s, m, w),
+        lambda s, t, m, w: losses.soft_confusion_formula(s, m, w),
+    ),
 }
 
 
@@ -60,6 +72,29 @@ def test_the_papers_loss_by_hand() -> None:
     sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
     expected = -np.log(sigmoid(1.0)) - (np.log(sigmoid(2.0)) + np.log(sigmoid(-0.5))) / 2
     assert losses.contrastive(scores, masked, np.ones(1, np.float32), 0.0)[1] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_papers_confusion_by_hand() -> None:
+    """Eq. (unlearnhard) and (unlearnsoft): one triple to forget and n = 2 negatives."""
+    scores, masked = np.array([[1.0, -2.0, 0.5]], dtype=np.float32), np.zeros((1, 3), dtype=bool)
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    hard = -np.log(sigmoid(-1.0)) - (np.log(sigmoid(2.0)) + np.log(sigmoid(-0.5))) / 2
+    one = np.ones(1, np.float32)
+    assert losses.hard_confusion(scores, masked, one, "contrastive")[1] == pytest.approx(hard, rel=1e-6)
+    assert losses.soft_confusion(scores, masked, one)[1] == pytest.approx((3.0 + 0.5) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["hard confusion", "hard confusion of a softmax"])
+def test_confusion_lowers_what_has_to_go(name: str, made: Made) -> None:
+    assert (CASES[name][0](*made)[0][:, 0] > 0).all()
+
+
+def test_soft_confusion_draws_scores_together(made: Made) -> None:
+    scores, _, masked, weights = made
+    before = losses.soft_confusion(scores, masked, weights)[1]
+    for _ in range(200):
+        scores = scores - 0.2 * losses.soft_confusion(scores, masked, weights)[0]
+    assert losses.soft_confusion(scores, masked, weights)[1] < before / 2
 
 
 @pytest.mark.parametrize("name", CASES)

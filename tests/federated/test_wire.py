@@ -20,9 +20,12 @@ from fedlu.federated.messages import (
     Measure,
     Measured,
     MessageError,
+    Recall,
     Registration,
     Train,
     Trained,
+    Unlearn,
+    Unlearned,
     Welcome,
 )
 from fedlu.federated.wire import Packet, is_name, pack, unpack
@@ -40,6 +43,9 @@ MESSAGES: list[Any] = [
     Measure(3, "all of valid", None),
     Measured("north", 3, {"north": {"local": {"mrr": 0.1 + 0.2, "count": 7}}}),
     Keep(3, ("local", "global")),
+    Recall(0),
+    Unlearn(3, "decay", ROWS),
+    Unlearned("north", 3, np.array([0, 2, 5]), ROWS, True),
 ]
 
 
@@ -128,6 +134,8 @@ def test_an_oversized_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         (pack(Measured("south", 1, {"south": {}})), "Measured", "of another client"),
         (pack(Measured("north", 1, {"north": {"local": 3}})), "Measured", "not by view"),  # type: ignore[dict-item]
         (pack(Begin("../../etc", {}, "1")), "Begin", "a name that is none"),
+        (pack(Unlearn(1, "all of it", ROWS)), "Unlearn", "an unknown step"),
+        (pack(Unlearned("north", 1, np.arange(3), ROWS, 1)), "Unlearned", "neither yes nor no"),  # type: ignore[arg-type]
         (pack(MESSAGES[5]), "Pickle", "a message of kind"),
     ],
 )

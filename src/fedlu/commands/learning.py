@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedlu.display import Board, screen, show_metrics, working
+from fedlu.display import Board, notes, screen, show_metrics, working
 
 
 def learn(
@@ -25,6 +25,9 @@ def learn(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
+    ledger: Annotated[
+        Path | None, typer.Option(help="A run that forgot: what stands in its ledger is not learned again.")
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
@@ -44,7 +47,7 @@ def learn(
     from fedlu.results import runs
     from fedlu.results.tensorboard import tensorboard_watch
 
-    overrides = {**parse_overrides(settings or []), "seed": seed}
+    overrides: dict[str, Any] = {**parse_overrides(settings or []), "seed": seed}
     with Board() as board:
         watchers = [board.show, *([tensorboard_watch(out)] if tensorboard else [])]
         metrics = runs.learn(
@@ -54,9 +57,12 @@ def learn(
             recipe=recipe,
             out=out,
             resume=resume,
+            ledger=ledger,
             watch=lambda event, progress_: [watch(event, progress_) for watch in watchers],
             **overrides,
         )
+    if metrics["skipped"]:
+        notes.print(f"{metrics['skipped']:,} forgotten triples in the data were skipped")
     show_metrics(metrics["test"], f"{out}: test, after {metrics['rounds']} rounds")
 
 

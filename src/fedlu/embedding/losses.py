@@ -57,6 +57,38 @@ def mutual_distillation(
     return taught, -taught
 
 
+def hard_confusion(scores: Floats, masked: Mask, weights: Floats, kind: str) -> tuple[Floats, float]:
+    """The positive taken for a negative, Eq. (unlearnhard).
+
+    Where learning was by a softmax, scores mean something only beside each other: there it is the log of the odds of
+    the positive against its negatives.
+    """
+    share = (weights / weights.sum())[:, None]
+    if kind == "cross_entropy":
+        wrong = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
+        top = wrong.max(1, keepdims=True)
+        likely = np.exp(wrong - top)
+        total = likely.sum(1, keepdims=True)
+        slopes = np.concatenate([np.ones_like(top), -likely / total * ~masked[:, 1:]], axis=1)
+        return share * slopes, float((share * (scores[:, :1] - top - np.log(total))).sum())
+    among = np.where(masked, 0, 1 / np.maximum((~masked[:, 1:]).sum(1, keepdims=True), 1)).astype(np.float32)
+    among[:, 0] = 1
+    lost = np.logaddexp(np.float32(0), scores)
+    slopes = np.exp(scores - lost)  # the sigmoid, without overflow
+    return share * among * slopes, float((share * among * lost).sum())
+
+
+def soft_confusion(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats, float]:
+    """The mean distance between the positive's score and its negatives', Eq. (unlearnsoft)."""
+    share = (weights / weights.sum())[:, None]
+    among = (~masked[:, 1:] / np.maximum((~masked[:, 1:]).sum(1, keepdims=True), 1)).astype(np.float32)
+    apart = scores[:, :1] - scores[:, 1:]
+    slopes = np.empty_like(scores)
+    slopes[:, 1:] = -among * np.sign(apart)
+    slopes[:, 0] = -slopes[:, 1:].sum(1)
+    return share * slopes, float((share * among * np.abs(apart)).sum())
+
+
 def contrastive_formula(
     scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, adversarial: float
 ) -> torch.Tensor:
@@ -80,3 +112,19 @@ def distillation_formula(
     theirs = (teacher.detach() / temperature).masked_fill(masked, -torch.inf).softmax(dim=1)
     terms = torch.where(masked, 0.0, theirs * (theirs.clamp_min(1e-30).log() - mine))
     return (weights * terms.sum(dim=1)).sum() / weights.sum()
+
+
+def hard_confusion_formula(
+    scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, kind: str
+) -> torch.Tensor:
+    if kind == "cross_entropy":
+        lost = scores[:, 0] - scores.masked_fill(masked, -torch.inf)[:, 1:].logsumexp(dim=1)
+    else:
+        lost = torch.nn.functional.softplus(scores)
+        lost = lost[:, 0] + (lost[:, 1:] * ~masked[:, 1:]).sum(dim=1) / (~masked[:, 1:]).sum(dim=1).clamp_min(1)
+    return (weights * lost).sum() / weights.sum()
+
+
+def soft_confusion_formula(scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    apart = (scores[:, 1:] - scores[:, :1]).abs() * ~masked[:, 1:]
+    return (weights * apart.sum(dim=1) / (~masked[:, 1:]).sum(dim=1).clamp_min(1)).sum() / weights.sum()

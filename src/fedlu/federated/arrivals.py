@@ -15,14 +15,14 @@ import numpy as np
 
 from fedlu.embedding.kernels import Floats
 from fedlu.errors import FedluError, InputError
-from fedlu.federated.messages import Measured, MessageError, Missing, Trained, check_rows
+from fedlu.federated.messages import Measured, MessageError, Missing, Trained, Unlearned, check_places, check_rows
 from fedlu.federated.server import HOW_TO_AGGREGATE, Server
 
 VIEWS = frozenset({"local", "global", "blend"})
 METRICS = frozenset({"mrr", "mr", "amri", "hits@1", "hits@3", "hits@10"})
 SIDES = frozenset({"head", "tail"})
 
-Reply = TypeVar("Reply", Trained, Measured)
+Reply = TypeVar("Reply", Trained, Measured, Unlearned)
 
 
 class QuorumError(FedluError):
@@ -96,17 +96,26 @@ def sift(
     return [good[name] for name in sorted(good)], dropped
 
 
-def _check(reply: Trained | Measured, number: int, server: Server, rules: Rules) -> None:
+def _check(reply: Trained | Measured | Unlearned, number: int, server: Server, rules: Rules) -> None:
     if reply.round != number:
         raise MessageError(f"a reply of round {reply.round}, asked for {number}")
     if isinstance(reply, Measured):
         check_metrics(reply.metrics)
         return
+    mine = len(server.rows[reply.client])
+    if isinstance(reply, Unlearned):
+        check_places(reply.places, mine, reply.client)
+        mine = len(reply.places)
+    else:
+        _check_losses(reply)
+    check_rows(reply.rows, (mine, server.width), reply.client)
+    check_lengths(reply.rows, rules.norm_bound)
+
+
+def _check_losses(reply: Trained) -> None:
     for table, loss in reply.losses.items():
         if not math.isfinite(loss):
             raise DivergedError(f"the {table} loss of {reply.client} is {loss}")
-    check_rows(reply.rows, (len(server.rows[reply.client]), server.width), reply.client)
-    check_lengths(reply.rows, rules.norm_bound)
 
 
 def check_lengths(rows: Floats, bound: float) -> None:

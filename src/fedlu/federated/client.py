@@ -17,10 +17,23 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
 from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
-from fedlu.federated.messages import Keep, Measure, Measured, Registration, Train, Trained, Welcome, check_rows
+from fedlu.federated.messages import (
+    Keep,
+    Measure,
+    Measured,
+    Recall,
+    Registration,
+    Train,
+    Trained,
+    Unlearn,
+    Unlearned,
+    Welcome,
+    check_rows,
+)
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner, Pull, Teaching, contrastive_pull, proximal_pull
+from fedlu.learning.unlearning import Memory, Request, Unlearner
 from fedlu.seeds import generator
 
 VIEWS = {"independent": ("local",), "centralized": ("global",)}
@@ -72,6 +85,10 @@ class Client:
         self.best: dict[str, Snapshot] = {}
         self.parted = False
         """FedLU: whether local and global have gone separate ways after the warm rounds."""
+        self.request: Request | None = None
+        """What it has to forget; said to nobody."""
+        self.unlearner: Unlearner | None = None
+        self.disturbed: NDArray[np.bool_] = np.zeros(entities, dtype=np.bool_)
 
     # --- what a server may ask
 
@@ -103,14 +120,65 @@ class Client:
 
     def keep(self, message: Keep) -> None:
         for view in message.views:
-            table = self.local if view == "local" else self.avatar
-            self.best[view] = Snapshot(table.values.copy(), self.relations.values.copy(), self._model_arrays())
+            memory = self._memory(view)
+            model = self.best[view].model if self.unlearner else self._model_arrays()
+            self.best[view] = Snapshot(memory.table.values.copy(), memory.relations.values.copy(), model)
+
+    def recall(self, message: Recall) -> Unlearned:
+        """Take up the best tables, with the optimizer's memory of the last round."""
+        memories = {}
+        for view, snapshot in self.best.items():
+            last = self.local if view == "local" and self.local.memory else self.avatar
+            table = Table(snapshot.entities.copy(), {name: each.copy() for name, each in last.memory.items()})
+            memories[view] = Memory(replace(table, updates=last.updates), Table(snapshot.relations))
+        request = self.request or nothing_to_forget(self.graph)
+        self.disturbed[np.unique(request.forget[:, [0, 2]])] = True
+        settings = self.settings
+        self.unlearner = Unlearner(
+            replace(self.learner, rate=settings.rate_in(settings.rounds)),
+            memories,
+            request,
+            self._teaching(since=settings.rounds),
+            weighted=settings.weighted,
+            batch_size=settings.batch_size,
+            negatives=settings.negatives,
+        )
+        return self._changed(message.round, np.arange(len(self.shared)), content=False)
+
+    def unlearn(self, message: Unlearn) -> Unlearned:
+        """A step of forgetting: also where nothing has to go, what others disturbed is rehearsed."""
+        assert self.unlearner is not None  # recalled before
+        rows = self._avatar().values[self.shared]
+        check_rows(message.rows, rows.shape, "server")
+        self.disturbed[self.shared[(rows != message.rows).any(1)]] = True
+        self._avatar().values[self.shared] = message.rows
+        random = generator(self.settings.seed, message.step, message.round, self.name)
+        content = True
+        if message.step == "interference":
+            content = self.unlearner.interfere(random)
+        elif self.disturbed.any():
+            self.unlearner.decay(random, np.flatnonzero(self.disturbed))
+        changed = (self._avatar().values[self.shared] != message.rows).any(1)
+        return self._changed(message.round, np.flatnonzero(changed), content=content)
+
+    def _changed(self, round_number: int, places: Ids, *, content: bool) -> Unlearned:
+        return Unlearned(self.name, round_number, places, self._avatar().values[self.shared[places]], content)
+
+    def _avatar(self) -> Table:
+        """The table that travels; a client without any has nothing shared either."""
+        memories = self.unlearner.memories if self.unlearner else {}
+        return memories["global"].table if "global" in memories else self.avatar
+
+    def _memory(self, view: str) -> Memory:
+        if self.unlearner is not None:
+            return self.unlearner.memories[view]
+        return Memory(self.local if view == "local" else self.avatar, self.relations)
 
     # --- learning
 
     def _install(self, rows: Floats) -> None:
         check_rows(rows, (len(self.shared), self.width), "server")
-        self.avatar.values[self.shared] = rows
+        self._avatar().values[self.shared] = rows
 
     def _learn(self, round_number: int) -> dict[str, float]:
         method, settings = self.settings.method, self.settings
@@ -140,19 +208,24 @@ class Client:
         return float(np.mean(steps))
 
     def _mutual_epochs(self, round_number: int, since: int) -> dict[str, float]:
-        settings = self.settings
-        teaching = Teaching(
-            local=settings.teach_local if since > settings.teach_local_after else 0.0,
-            avatar=settings.teach_global if since > settings.teach_global_after else 0.0,
-            temperature=settings.temperature,
-            relations_from_both=settings.relations_from == "both",
-        )
+        teaching = self._teaching(since)
         steps = [
             self.learner.mutual_step(self.local, self.avatar, self.relations, batch, teaching)
             for batch in self._batches(round_number)
         ]
         local, avatar = np.mean(steps, axis=0)
         return {"local": float(local), "global": float(avatar)}
+
+    def _teaching(self, since: int) -> Teaching:
+        """How strongly the tables teach each other, this many rounds after they parted; FedLU's alone do."""
+        settings = self.settings
+        taught = settings.method == "fedlu"
+        return Teaching(
+            local=settings.teach_local if taught and since > settings.teach_local_after else 0.0,
+            avatar=settings.teach_global if taught and since > settings.teach_global_after else 0.0,
+            temperature=settings.temperature,
+            relations_from_both=settings.relations_from == "both",
+        )
 
     def _batches(self, round_number: int) -> Iterator[Batch]:
         random = generator(self.settings.seed, "round", round_number, self.name)
@@ -175,8 +248,8 @@ class Client:
             if view == "blend":
                 found["blend"] = found["local"] + found["global"]
                 continue
-            table = self.local if view == "local" else self.avatar
-            entities, relations = table.values, self.relations.values
+            memory = self._memory(view)
+            entities, relations = memory.table.values, memory.relations.values
             if best:
                 entities, relations = self.best[view].entities, self.best[view].relations
                 self._set_model(self.best[view].model)
@@ -263,3 +336,8 @@ def own_exam(graph: ClientGraph) -> Exam:
     entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
     known = FilterIndex.of(graph.known, entities, relations)
     return Exam(graph.name, {"valid": graph.valid, "test": graph.test}, known)
+
+
+def nothing_to_forget(graph: ClientGraph) -> Request:
+    known = FilterIndex.of(graph.known, len(graph.vocabulary.entities), len(graph.vocabulary.relations))
+    return Request(np.empty((0, 3), dtype=np.int32), graph.train, graph.valid, known)

@@ -86,6 +86,36 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """Server to client: take up the best tables again, to forget in them."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Unlearn:
+    """Server to client: a step of forgetting, from these global rows. What has to go is the client's own affair."""
+
+    round: int
+    step: str  # one of STEPS
+    rows: Floats  # (shared, width)
+
+
+STEPS = ("interference", "decay")
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """Client to server: the rows that it changed, by their places among its shared rows; and whether it is content."""
+
+    client: str
+    round: int
+    places: Ids  # (changed,)
+    rows: Floats  # (changed, width)
+    content: bool
+
+
+@dataclass(frozen=True)
 class Missing:
     """What stands for a reply that did not come in time, or that could not be read; the reason is for the log."""
 
@@ -99,3 +129,11 @@ def check_rows(rows: Floats, shape: tuple[int, int], who: str) -> None:
         raise MessageError(f"rows of {rows.shape} {rows.dtype}, expected {shape} float32", where=who)
     if not np.isfinite(rows).all():
         raise MessageError("rows that are not finite", where=who)
+
+
+def check_places(places: Ids, number: int, who: str) -> None:
+    """Places among a client's shared rows: its own, and none twice."""
+    if places.ndim != 1 or places.dtype != np.int64:
+        raise MessageError(f"places of {places.shape} {places.dtype}, expected int64 in one row", where=who)
+    if len(places) and (places.min() < 0 or places.max() >= number or len(np.unique(places)) != len(places)):
+        raise MessageError("places that are not its own, or twice", where=who)

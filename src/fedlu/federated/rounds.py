@@ -1,4 +1,5 @@
-"""The one learning loop: send, train, aggregate; now and then measure, keep the best, stop when nothing improves."""
+"""The loops of learning (train, aggregate; now and then measure, keep the best, stop when nothing improves) and of
+forgetting (interfere, aggregate, decay, aggregate, until what has to go has gone and the rest is as good as before)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any
 
 from fedlu.embedding.ranking import average
 from fedlu.federated.arrivals import DivergedError, Rules, sift
-from fedlu.federated.messages import Keep, Measure, Measured, Train, Trained
+from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Trained, Unlearn
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
-__all__ = ["DivergedError", "Progress", "RoundEvent", "learn", "measure"]
+__all__ = ["DivergedError", "ForgetEvent", "Progress", "RoundEvent", "forget", "learn", "measure"]
 
 
 @dataclass
@@ -84,6 +85,68 @@ def learn(
             valid=valid,
             dropped=dropped,
         )
+
+
+FORGET_PATIENCE = 2
+"""Cycles without a better valid MRR, once all has gone, after which decay is given up."""
+
+
+@dataclass(frozen=True)
+class ForgetEvent:
+    """What happened in a cycle of forgetting: interference, and decay unless the goal was reached."""
+
+    cycle: int
+    content: bool
+    """Whether at every client, before this cycle, what has to go stood where it should."""
+    valid: dict[str, float]
+    """MRR by view, after the interference of this cycle."""
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    seconds: float
+    finished: bool
+
+
+def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
+    """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
+    and the valid MRR of every view is back within the tolerance, or decay no longer helps; the tables of then are
+    kept as the best."""
+    everybody, rules = sorted(server.rows), Rules()  # who is away cannot have forgotten: all or nothing
+    server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
+    before = _mrr(measure(server, transport, 0, "valid"))
+    best, waited = 0.0, 0
+    for cycle in range(1, cycles + 1):
+        start = time.perf_counter()
+        up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
+        content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
+        valid = _mrr(measure(server, transport, cycle, "valid"))
+        restored = all(valid[view] >= before[view] - tolerance for view in valid)
+        if content:
+            best, waited = (sum(valid.values()), 0) if sum(valid.values()) > best else (best, waited + 1)
+        reached = content and (restored or waited >= FORGET_PATIENCE)
+        if not reached:
+            _forget_step(server, transport, 2 * cycle, "decay", up, down)
+        finished = reached or cycle == cycles
+        if finished:
+            transport.keep(Keep(cycle, tuple(view for view in valid if view != "blend")))
+        yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
+        if finished:
+            return
+
+
+def _forget_step(
+    server: Server, transport: Transport, number: int, step: str, up: dict[str, int], down: dict[str, int]
+) -> bool:
+    requests = {name: Unlearn(number, step, server.rows_for(name)) for name in sorted(server.rows)}
+    replies, _ = sift(transport.unlearn(requests), requests, number, server, Rules())
+    server.merge(replies)
+    for reply in replies:
+        up[reply.client] += reply.rows.nbytes + reply.places.nbytes
+        down[reply.client] += requests[reply.client].rows.nbytes
+    return all(reply.content for reply in replies)
+
+
+def _mrr(views: dict[str, Any]) -> dict[str, float]:
+    return {view: float(found["weighted"].get("mrr", 0.0)) for view, found in views.items()}
 
 
 def measure(

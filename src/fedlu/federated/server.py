@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
-from fedlu.federated.messages import Registration, Trained, Welcome, check_rows
+from fedlu.federated.messages import Registration, Trained, Unlearned, Welcome, check_places, check_rows
 from fedlu.seeds import generator
 
 
@@ -58,15 +58,27 @@ class Server:
         Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
         columns at a time, so that the memory beside the replies stays small.
         """
-        replies = sorted(replies, key=lambda reply: reply.client)
         for reply in replies:
             check_rows(reply.rows, (len(self.rows[reply.client]), self.width), reply.client)
-        places = [self.rows[reply.client] for reply in replies]
-        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(replies))
+        self._combine({reply.client: (self.rows[reply.client], reply.rows) for reply in replies}, how)
+
+    def merge(self, replies: list[Unlearned]) -> None:
+        """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""
+        parts = {}
+        for reply in replies:
+            mine = self.rows[reply.client]
+            check_places(reply.places, len(mine), reply.client)
+            check_rows(reply.rows, (len(reply.places), self.width), reply.client)
+            parts[reply.client] = (mine[reply.places], reply.rows)
+        self._combine(parts, "mean")
+
+    def _combine(self, parts: dict[str, tuple[Ids, Floats]], how: str) -> None:
+        places, sent = [parts[client][0] for client in sorted(parts)], [parts[client][1] for client in sorted(parts)]
+        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(sent))
         step = max(1, min(self.width, COLUMNS_AT_A_TIME, WORKING_BYTES // max(held, 1)))
         for start in range(0, self.width, step):
             columns = slice(start, start + step)
-            middle(self.table[:, columns], places, [reply.rows[:, columns] for reply in replies])
+            middle(self.table[:, columns], places, [rows[:, columns] for rows in sent])
 
 
 COLUMNS_AT_A_TIME = 64

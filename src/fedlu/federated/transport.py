@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fedlu.federated.client import Client
-from fedlu.federated.messages import Keep, Measure, Measured, Missing, Registration, Train, Trained, Welcome
+from fedlu.federated.messages import (
+    Keep,
+    Measure,
+    Measured,
+    Missing,
+    Recall,
+    Registration,
+    Train,
+    Trained,
+    Unlearn,
+    Unlearned,
+    Welcome,
+)
 
 
 class Transport(Protocol):
@@ -19,6 +31,10 @@ class Transport(Protocol):
     def measure(self, messages: dict[str, Measure]) -> Sequence[Measured | Missing]: ...
 
     def keep(self, message: Keep) -> None: ...
+
+    def recall(self, message: Recall) -> Sequence[Unlearned | Missing]: ...
+
+    def unlearn(self, messages: dict[str, Unlearn]) -> Sequence[Unlearned | Missing]: ...
 
 
 class InProcessTransport:
@@ -43,3 +59,9 @@ class InProcessTransport:
     def keep(self, message: Keep) -> None:
         for client in self.clients.values():
             client.keep(message)
+
+    def recall(self, message: Recall) -> list[Unlearned]:
+        return [client.recall(message) for client in self.clients.values()]
+
+    def unlearn(self, messages: dict[str, Unlearn]) -> list[Unlearned]:
+        return [self.clients[name].unlearn(message) for name, message in messages.items()]

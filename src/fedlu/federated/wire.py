@@ -18,14 +18,18 @@ from numpy.typing import NDArray
 
 from fedlu.errors import InputError
 from fedlu.federated.messages import (
+    STEPS,
     Begin,
     Keep,
     Measure,
     Measured,
     MessageError,
+    Recall,
     Registration,
     Train,
     Trained,
+    Unlearn,
+    Unlearned,
     Welcome,
 )
 
@@ -35,7 +39,9 @@ LONGEST_ARRAY = 4 * 2**30
 LONGEST_FIELDS = 2**20
 LARGEST_ROUND = 10**9
 
-Message: TypeAlias = Begin | Registration | Welcome | Train | Trained | Measure | Measured | Keep
+Message: TypeAlias = (
+    Begin | Registration | Welcome | Train | Trained | Measure | Measured | Keep | Recall | Unlearn | Unlearned
+)
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
@@ -189,6 +195,25 @@ def _keep(reader: _Reader) -> Message:
     return reader.done(Keep(reader.round(), tuple(views)))
 
 
+def _recall(reader: _Reader) -> Message:
+    return reader.done(Recall(reader.round()))
+
+
+def _unlearn(reader: _Reader) -> Message:
+    step = reader.field("step", str)
+    if step not in STEPS:
+        raise MessageError("an unknown step")
+    return reader.done(Unlearn(reader.round(), step, reader.array("rows", np.float32, 2)))
+
+
+def _unlearned(reader: _Reader) -> Message:
+    places, rows = reader.array("places", np.int64, 1), reader.array("rows", np.float32, 2)
+    content = reader.fields.pop("content", None)
+    if not isinstance(content, bool):
+        raise MessageError("content: neither yes nor no")
+    return reader.done(Unlearned(reader.client, reader.round(), places, rows, content))
+
+
 _READERS: dict[str, Callable[[_Reader], Message]] = {
     "Begin": _begin,
     "Registration": _registration,
@@ -198,4 +223,7 @@ _READERS: dict[str, Callable[[_Reader], Message]] = {
     "Measure": _measure,
     "Measured": _measured,
     "Keep": _keep,
+    "Recall": _recall,
+    "Unlearn": _unlearn,
+    "Unlearned": _unlearned,
 }

@@ -23,15 +23,26 @@ from fedlu.federated.messages import (
     Measured,
     MessageError,
     Missing,
+    Recall,
     Registration,
     Train,
     Trained,
+    Unlearn,
+    Unlearned,
     Welcome,
 )
 from fedlu.federated.wire import Message
 from fedlu.flare.packets import reason_of, to_message, to_shareable
 
-BEGIN, WELCOME, TRAIN, MEASURE, KEEP = TASKS = ("begin", "welcome", "train", "measure", "keep")
+BEGIN, WELCOME, TRAIN, MEASURE, KEEP, RECALL, UNLEARN = TASKS = (
+    "begin",
+    "welcome",
+    "train",
+    "measure",
+    "keep",
+    "recall",
+    "unlearn",
+)
 LATE = "no reply before the deadline"
 GONE = "the site is gone"
 
@@ -65,6 +76,12 @@ class FlareTransport:
 
     def keep(self, message: Keep) -> None:
         self._tell(KEEP, dict.fromkeys(self.sites, message))
+
+    def recall(self, message: Recall) -> Sequence[Unlearned | Missing]:
+        return list(self._ask(RECALL, dict.fromkeys(self.sites, message), "Unlearned").values())
+
+    def unlearn(self, messages: dict[str, Unlearn]) -> Sequence[Unlearned | Missing]:
+        return list(self._ask(UNLEARN, dict(messages), "Unlearned").values())
 
     # --- inside
 

@@ -15,13 +15,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlu.errors import InputError
 from fedlu.graph.sources import SEPARATORS, line_of, read_file
@@ -52,6 +53,21 @@ class ClientGraph:
     def known(self) -> Triples:
         """(n, 3): all splits together, the set that filters a ranking."""
         return sort_rows(np.concatenate([self.train, self.valid, self.test]), self.vocabulary)
+
+    def without(self, marks: Mapping[str, NDArray[np.bool_]]) -> ClientGraph:
+        """The same graph without the marked triples, and without names that only they had: as if never read."""
+        splits = {split: self.split(split)[~marks[split]] for split in (*SPLITS, "forget")}
+        used = np.concatenate([splits[split] for split in SPLITS])
+        entities, relations = np.unique(used[:, [0, 2]]), np.unique(used[:, 1])
+        vocabulary = Vocabulary(
+            tuple(self.vocabulary.entities[number] for number in entities),
+            tuple(self.vocabulary.relations[number] for number in relations),
+        )
+        numbers = (entities, relations, entities)
+        for split, triples in splits.items():
+            columns = [np.searchsorted(old, triples[:, place]) for place, old in enumerate(numbers)]
+            splits[split] = np.stack(columns, axis=1).astype(np.int32)
+        return ClientGraph(self.name, vocabulary, **splits, repeated=self.repeated)
 
     def shared_triples(self, first: str, second: str) -> Triples:
         """The triples that stand in two splits; there should be none."""
@@ -186,7 +202,7 @@ def save(federation: Federation, folder: str | Path, provenance: dict[str, objec
     """Write a federation, whole or not at all; an existing folder is replaced only if `save` made it."""
     folder = Path(folder)
     check_target(folder, replace=replace)
-    with _whole_folder(folder) as new:
+    with whole_folder(folder) as new:
         for client in federation.clients:
             (new / client.name).mkdir()
             for split in (*SPLITS, "forget"):
@@ -232,7 +248,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 @contextmanager
-def _whole_folder(folder: Path) -> Iterator[Path]:
+def whole_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place only once all is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -34,12 +34,12 @@ class Learner:
 
     def plain_step(self, table: Table, relations: Table, batch: Batch, pull: Pull | None = None) -> float:
         """Update one table and the relations; `pull` adds a rival's regulariser to the rows."""
-        pass_ = self._forward(table, relations, batch)
-        slopes, loss = self._predict(pass_.scores, batch)
+        pass_ = self.forward(table, relations, batch)
+        slopes, loss = self.predict(pass_.scores, batch)
         gradient = pass_.backward(slopes)
         self._apply_parameters(self.scorer.parameter_gradient())
-        gradient, others = self._ask_for_relations(gradient, pass_.rows, relations, batch)
-        self._apply(table, batch, gradient, pull)
+        gradient, others = self.ask_for_relations(gradient, pass_.rows, relations, batch)
+        self.apply(table, batch, gradient, pull)
         self._apply_relations(relations, batch, gradient.relations, others)
         return loss
 
@@ -47,24 +47,19 @@ class Learner:
         self, local: Table, avatar: Table, relations: Table, batch: Batch, teaching: Teaching
     ) -> tuple[float, float]:
         """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global."""
-        mine, theirs = self._forward(local, relations, batch), self._forward(avatar, relations, batch)
-        slopes, loss = self._predict(mine.scores, batch)
-        avatar_slopes, avatar_loss = self._predict(theirs.scores, batch)
-        if teaching.local or teaching.avatar:
-            taught, avatar_taught = losses.mutual_distillation(
-                mine.scores, theirs.scores, batch.masked, batch.weights, teaching.temperature
-            )
-            slopes += np.float32(teaching.local) * taught
-            avatar_slopes += np.float32(teaching.avatar) * avatar_taught
+        mine, theirs = self.forward(local, relations, batch), self.forward(avatar, relations, batch)
+        slopes, loss = self.predict(mine.scores, batch)
+        avatar_slopes, avatar_loss = self.predict(theirs.scores, batch)
+        teaching.add(slopes, avatar_slopes, mine.scores, theirs.scores, batch)
         gradient, own = mine.backward(slopes), self.scorer.parameter_gradient()
         avatar_gradient, avatar_own = theirs.backward(avatar_slopes), self.scorer.parameter_gradient()
         if own is not None and avatar_own is not None and teaching.relations_from_both:
             own = own + avatar_own
         self._apply_parameters(own)
-        gradient, others = self._ask_for_relations(gradient, mine.rows, relations, batch)
-        avatar_gradient, avatar_others = self._ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
-        self._apply(local, batch, gradient, None)
-        self._apply(avatar, batch, avatar_gradient, None)
+        gradient, others = self.ask_for_relations(gradient, mine.rows, relations, batch)
+        avatar_gradient, avatar_others = self.ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
+        self.apply(local, batch, gradient, None)
+        self.apply(avatar, batch, avatar_gradient, None)
         for_relations = gradient.relations
         if teaching.relations_from_both:
             for_relations, others = for_relations + avatar_gradient.relations, others + avatar_others
@@ -85,7 +80,7 @@ class Learner:
         """With reciprocal relations, a head is the tail of the inverse."""
         return Side.TAIL if self.reciprocal else side
 
-    def _forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
+    def forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
         queries = batch.queries
         rows = Rows(
             anchors=table.values[queries.anchors],
@@ -96,12 +91,12 @@ class Learner:
         )
         return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self)
 
-    def _predict(self, scores: Floats, batch: Batch) -> tuple[Floats, float]:
+    def predict(self, scores: Floats, batch: Batch) -> tuple[Floats, float]:
         if self.loss == "cross_entropy":
             return losses.cross_entropy(scores, batch.masked, batch.weights)
         return losses.contrastive(scores, batch.masked, batch.weights, self.adversarial)
 
-    def _ask_for_relations(self, gradient: Rows, rows: Rows, relations: Table, batch: Batch) -> tuple[Rows, Floats]:
+    def ask_for_relations(self, gradient: Rows, rows: Rows, relations: Table, batch: Batch) -> tuple[Rows, Floats]:
         """Add the gradient of a softmax over the relations of each pair; also give that of all relation rows.
 
         A product of three is linear in each: heads and tails make a query, and relations are what it is compared with.
@@ -127,7 +122,7 @@ class Learner:
         )
         return more, found.negatives
 
-    def _apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
+    def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
         touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
         summed = touched.sum(np.concatenate([gradient.anchors, gradient.answers, gradient.negatives]))
         if pull is not None:
@@ -159,6 +154,15 @@ class Teaching:
     avatar: float
     temperature: float
     relations_from_both: bool
+
+    def add(self, slopes: Floats, avatar_slopes: Floats, local: Floats, avatar: Floats, batch: Batch) -> None:
+        """Add the slopes of mutual distillation, Eq. (localdistillloss) and its mirror, given the scores of both."""
+        if self.local or self.avatar:
+            taught, avatar_taught = losses.mutual_distillation(
+                local, avatar, batch.masked, batch.weights, self.temperature
+            )
+            slopes += np.float32(self.local) * taught
+            avatar_slopes += np.float32(self.avatar) * avatar_taught
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def learn(
         "data": None,
         "federation": name,
         "fingerprint": " ".join(sorted(sites)),
+        "skipped": 0,
         "fedlu": fedlu.__version__,
     }
     open_folder(folder, config, resume=True)
@@ -58,7 +59,7 @@ def learn(
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         party = _gather(folder, settings, sites, transport, rules)
-        progress, seconds = runs.go_on(folder, party)
+        progress, seconds = runs.restore(folder, party)
         runs.run(folder, party, progress, settings, seconds, watch, rules=rules, every_round=True)
         return runs.finish(folder, party, progress, config, rules)
 

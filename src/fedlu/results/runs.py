@@ -43,6 +43,7 @@ from fedlu.federated.server import Server
 from fedlu.federated.transport import InProcessTransport, Transport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
+from fedlu.graph.ledger import LEDGER, Ledger
 from fedlu.seeds import generator
 
 CHECKPOINT_SECONDS = 30.0
@@ -72,17 +73,24 @@ def learn(
     recipe: str = "fast",
     out: str | Path,
     resume: bool = False,
+    ledger: str | Path | None = None,
     watch: Watch | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
     """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
 
-    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`.
+    Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`. What stands in the
+    ledger of a run that forgot (`ledger="forgotten-run"`) is not learned again; a resumed run keeps its ledger.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
     if not isinstance(data, Federation):
         data = federations.load(data)
+    known = Ledger.read(Path(ledger)) if ledger is not None else ledger_of(folder)
+    data, skipped = known.apply(data) if known else (data, 0)
+    for client in data.clients:
+        if not len(client.train):
+            raise InputError("nothing is left to learn from", where=client.name, remedy="all of it was forgotten")
     source = str(Path(federation).resolve()) if isinstance(federation, str | Path) else None
     refuse_too_large(data, settings)
     config = {
@@ -91,14 +99,14 @@ def learn(
         "data": source,
         "federation": data.name,
         "fingerprint": data.fingerprint,
+        "skipped": skipped,
         "fedlu": fedlu.__version__,
     }
-    open_folder(folder, config, resume=resume)
+    open_folder(folder, config, known, resume=resume)
     with alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
-        party = gather(data, settings)
-        progress, seconds = go_on(folder, party)
+        party, progress, seconds = go_on(folder, data, settings)
         run(folder, party, progress, settings, seconds, watch)
         return finish(folder, party, progress, config)
 
@@ -117,16 +125,26 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
     folder = Path(folder)
     read_metrics(folder)
     config = read_json(folder / "config.json")
-    if config["data"] is None:
-        raise InputError("its data was given in memory", where=folder, remedy="evaluate it where it was learned")
-    data = federations.load(config["data"])
-    if data.fingerprint != config["fingerprint"]:
-        raise InputError("the data has changed since", where=config["data"], remedy="learn again with the new data")
-    settings = Settings(**config["settings"])
-    party = gather(data, settings)
-    progress, _ = go_on(folder, party)
+    party, progress, _ = go_on(folder, data_of(folder), Settings(**config["settings"]))
     source = ALL_OF_VALID if split == "valid" else split
     return rounds.measure(party.server, party.transport, progress.round, source, best=True)
+
+
+def data_of(folder: Path) -> Federation:
+    """The data that a run was learned from, without what it has forgotten."""
+    config = read_json(folder / "config.json")
+    if config["data"] is None:
+        raise InputError("its data was given in memory", where=folder, remedy="use it where it was learned")
+    data, ledger = federations.load(config["data"]), ledger_of(folder)
+    if ledger is not None:
+        data, _ = ledger.apply(data)
+    if data.fingerprint != config["fingerprint"]:
+        raise InputError("the data has changed since", where=config["data"], remedy="learn again with the new data")
+    return data
+
+
+def ledger_of(folder: Path) -> Ledger | None:
+    return Ledger.read(folder / LEDGER) if (folder / LEDGER).is_file() else None
 
 
 # --- setting up ---------------------------------------------------------------------------------------------------
@@ -184,7 +202,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         raise InputError(what, remedy="give a smaller dimension or batch")
 
 
-def open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
+def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = None, *, resume: bool) -> None:
     path = folder / "config.json"
     if path.is_file():
         if not resume:
@@ -200,17 +218,25 @@ def open_folder(folder: Path, config: dict[str, Any], *, resume: bool) -> None:
             values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
             raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
         return
-    begun = f".{path.name}.part"  # a run that was killed before it had a config has nothing else
-    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {begun}):
+    begun = {f".{path.name}.part", LEDGER}  # a run that was killed before it had a config has nothing else
+    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - begun):
         raise InputError("is in use, and not by a run", where=folder, remedy="choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
+    if ledger is not None:
+        ledger.save(folder / LEDGER)
     write_json(path, config)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def go_on(folder: Path, party: Party) -> tuple[Progress, float]:
+def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
+    """The party as the last checkpoint left it, or a new one."""
+    party = gather(data, settings)
+    return (party, *restore(folder, party))
+
+
+def restore(folder: Path, party: Party) -> tuple[Progress, float]:
     """Bring a new party to where the last checkpoint left it; how far that was, and the seconds it took."""
     path = folder / "state.json"
     if not path.is_file():
@@ -262,11 +288,11 @@ def run(
             if progress.finished or every_round or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                 events.flush()
                 os.fsync(events.fileno())
-                _save(folder, party, progress, events.tell(), seconds)
+                save_checkpoint(folder, party, progress, events.tell(), seconds)
                 saved = time.monotonic()
 
 
-def _save(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
+def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
     name = f"round-{progress.round:06}"
     checkpoint = folder / "checkpoints" / name
     scratch = checkpoint.with_suffix(".part")
@@ -325,6 +351,7 @@ def finish(
         "seed": config["settings"]["seed"],
         "federation": config["federation"],
         "fingerprint": config["fingerprint"],
+        "skipped": config["skipped"],
         "fedlu": config["fedlu"],
         "seconds": {"learning": state["seconds"], "final_evaluation": time.perf_counter() - start},
     }

@@ -1,0 +1,135 @@
+"""`fedlu forget` and `fedlu audit`: make a run forget, and show that it did."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedlu.display import Board, ForgettingBoard, notes, screen, show_audit, working
+
+Triples = Annotated[Path | None, typer.Option(help="A file of triples of one client; needs --client.")]
+ForgetSets = Annotated[bool, typer.Option("--forget-sets", help="Every client's forget.txt.")]
+Fraction = Annotated[float, typer.Option(help="A sample of every client's train triples, e.g. 0.01.")]
+Seed = Annotated[int, typer.Option(help="For --fraction: same seed, same sample.")]
+Entity = Annotated[str | None, typer.Option(help="Everything about this entity; its rows are erased as well.")]
+Relation = Annotated[str | None, typer.Option(help="Every triple of this relation.")]
+Client = Annotated[str | None, typer.Option(help="Only at this client.")]
+
+
+def forget(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run; it is not changed.")],
+    out: Annotated[Path | None, typer.Option(help="The folder of the run that has forgotten.")] = None,
+    triples: Triples = None,
+    forget_sets: ForgetSets = False,
+    fraction: Fraction = 0.0,
+    seed: Seed = 0,
+    entity: Entity = None,
+    relation: Relation = None,
+    client: Client = None,
+    goal: Annotated[
+        str,
+        typer.Option(help="**indistinguishable** from what was never learned, or **suppress**: known even less."),
+    ] = "indistinguishable",
+    without: Annotated[str | None, typer.Option(help="Leave out hard or soft confusion, to study them.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Afterwards, delete the checkpoints of RUN.")] = False,
+) -> None:
+    """Forget triples, an entity or a relation, at every client and in what they share.
+
+    The clients concerned confuse what has to go, in their local and in their global rows, and rehearse what stays; the
+    server averages after each step, so that the others receive rows that have forgotten. The new run keeps a ledger of
+    salted hashes: `fedlu learn --ledger` will not learn these triples again. Remove them from your data as well.
+
+    Examples:
+
+    `fedlu forget run --entity "Ada Lovelace" --dry-run`
+
+    `fedlu forget run --triples erase.tsv --client north --out run-2`
+
+    `fedlu forget run --forget-sets --goal suppress --purge --out run-2`
+    """
+    from fedlu.errors import InputError
+    from fedlu.results import forgetting, runs
+    from fedlu.results.requests import Wish, choose
+
+    wish: dict[str, Any] = {
+        "triples": triples,
+        "forget_sets": forget_sets,
+        "fraction": fraction,
+        "seed": seed,
+        "entity": entity,
+        "relation": relation,
+        "client": client,
+    }
+    if dry_run:
+        with working(f"reading {run}"):
+            data = runs.data_of(run)
+            chosen = choose(data, Wish(**wish))
+        for name, labels in chosen.labels(data):
+            screen.print(f"{name}: {' | '.join(labels)}")
+        screen.print(f"{chosen.count():,} triples would go; nothing was changed")
+        return
+    if out is None:
+        raise InputError("no --out", remedy="name the folder of the run that has forgotten")
+    with ForgettingBoard() as board:
+        facts = forgetting.forget(run, out, goal=goal, without=without, purge=purge, watch=board.show, **wish)
+    gone = ", ".join(f"{number:,} at {name}" for name, number in facts["forgotten"].items())
+    screen.print(f"forgot {gone} in {facts['cycles']} cycles and {facts['seconds']:.1f} s; next: fedlu audit {out}")
+    if not facts["reached"]:
+        notes.print("the goal was not quite reached within the cycles allowed; the audit shows how close it is")
+    for path in facts["purged"]:
+        screen.print(f"deleted {path}")
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that `fedlu forget` wrote.")],
+    retrain: Annotated[
+        bool, typer.Option("--retrain/--no-retrain", help="Compare with a run re-trained on what is retained.")
+    ] = True,
+    triples: Triples = None,
+    forget_sets: ForgetSets = False,
+    fraction: Fraction = 0.0,
+    seed: Seed = 0,
+    entity: Entity = None,
+    relation: Relation = None,
+    client: Client = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print audit.json.")] = False,
+) -> None:
+    """Show what was forgotten and what it cost: evidence in RUN/audit.json and RUN/audit.md.
+
+    Give the request again as it was given to `fedlu forget` (by default, the forget sets): the run does not store it,
+    and checks it against its ledger. Re-training takes as long as learning did; it is kept, and resumed if stopped.
+
+    Examples:
+
+    `fedlu audit run-2`
+
+    `fedlu audit run-2 --triples erase.tsv --client north --no-retrain --json`
+    """
+    from fedlu.results import audit as audits
+
+    given: dict[str, Any] = {
+        "triples": triples,
+        "forget_sets": forget_sets,
+        "fraction": fraction,
+        "entity": entity,
+        "relation": relation,
+        "client": client,
+    }
+    wish = {name: value for name, value in given.items() if value}
+    if wish:
+        wish["seed"] = seed
+    if set(wish) == {"client", "seed"}:
+        wish["forget_sets"] = True
+    with Board() as board:
+        result, deducible = audits.audit(run, retrain=retrain, watch=board.show, **wish)
+    if as_json:
+        sys.stdout.write(json.dumps(audits.as_plain(result), indent=2, ensure_ascii=False) + "\n")
+    else:
+        show_audit(result, f"{run}: what was forgotten")
+    for name, labels, how in deducible:
+        notes.print(f"still deducible ({how}): {name}: {' | '.join(labels)}")

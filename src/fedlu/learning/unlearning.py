@@ -1,0 +1,270 @@
+"""Forgetting at one client: retroactive interference confuses what has to go, passive decay rehearses what stays.
+
+How well a triple is known is the log of its share in a softmax over a sample of entities, the mean of both sides. A
+triple that was never learned is known to some degree too: deducible ones well, surprising ones badly. So what has to
+go is not driven down without end. Each forgotten triple is given a place in the distribution of the client's valid
+triples of the same relation, which no training has seen, and interference stops when it stands there. To suppress,
+the place is in the lowest part of that distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlu.embedding import losses
+from fedlu.embedding.kernels import Floats, Ids, probabilities
+from fedlu.embedding.negatives import Batch, Sampler
+from fedlu.embedding.optimizers import Table, Touched
+from fedlu.embedding.ranking import FilterIndex, Side
+from fedlu.graph.triples import Triples
+from fedlu.learning.local_training import Learner, Pass, Teaching
+
+Knowledge: TypeAlias = NDArray[np.float64]
+"""(triples,): how well each is known."""
+Numbers: TypeAlias = NDArray[np.int32]
+
+GOALS = {"indistinguishable": 1.0, "suppress": 0.2}
+"""The part of the valid triples' distribution, from its low end, where forgotten triples are placed."""
+CANDIDATES = 1024
+"""Entities that a triple is compared with to see how well it is known."""
+ENOUGH = 20
+"""Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
+UNSEEN = 8192
+"""Valid triples that stand for all of them."""
+STEP = 0.5
+"""How far a step of interference moves the score of a triple at most."""
+FAR = 4.0
+"""Where a gap is wider, a step takes it for as wide."""
+EPOCHS = 12
+"""Of interference, at most, before the server is told."""
+LOOK_EVERY = 2
+"""Epochs after which it is seen how well the forgotten are still known."""
+REHEARSED = 8
+"""Retained triples rehearsed in a round, for each forgotten one ..."""
+AT_LEAST = 2048
+"""... but not fewer than these."""
+SOFT = 0.1
+"""The paper's weight of soft confusion."""
+CLOSE = 0.1
+"""How far forgotten triples may be from their places, in the mean, for the client to be content."""
+
+
+@dataclass
+class Memory:
+    """An entity table and the relations it was kept with; relations are not changed by forgetting."""
+
+    table: Table
+    relations: Table
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client has to forget, what it keeps, and how: all in its own ids."""
+
+    forget: Triples
+    retained: Triples
+    valid: Triples
+    known: FilterIndex
+    """Of what is kept, all splits."""
+    goal: str = "indistinguishable"
+    hard: bool = True
+    soft: bool = True
+
+
+class Unlearner:
+    """Forgets a request in one or two memories, `local` and `global`, which teach each other if both are there."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        memories: dict[str, Memory],
+        request: Request,
+        teaching: Teaching,
+        *,
+        weighted: bool,
+        batch_size: int,
+        negatives: int,
+    ):
+        self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
+        self.batch_size, self.negatives = batch_size, negatives
+        self.forgotten = _evenly(request.forget, request.known)
+        some = np.random.default_rng(0).permutation(len(request.valid))[:UNSEEN]
+        self.unseen = _evenly(request.valid[np.sort(some)], request.known)
+        known = request.known
+        self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
+        self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, request.goal)
+
+    # --- how well it is known
+
+    def targets(self) -> dict[str, Knowledge]:
+        """By memory (forgotten,): how well each should be known."""
+        relations = self.unseen.triples[:, 1]
+        return {
+            name: _targets(self._known(name, self.unseen), relations, self.request.forget, places)
+            for name, places in self.places.items()
+        }
+
+    def gaps(self, targets: dict[str, Knowledge]) -> dict[str, Knowledge]:
+        """By memory (forgotten,): how much better each is known than it should be."""
+        found = {name: self._known(name) - target for name, target in targets.items()}
+        if self.request.goal == "suppress":  # there is no such thing as too low
+            return {name: np.maximum(gap, 0) for name, gap in found.items()}
+        return found
+
+    def _known(self, name: str, sampler: Sampler | None = None) -> Knowledge:
+        return knowledge(self.learner, self.memories[name], self.forgotten if sampler is None else sampler)
+
+    # --- interference
+
+    def interfere(self, random: np.random.Generator) -> bool:
+        """Confuse what has to go until it stands where it should; whether it did so from the start."""
+        if not len(self.request.forget):
+            return True
+        targets = self.targets()
+        gaps = self.gaps(targets)
+        content = all(_is_small(gap) for gap in gaps.values())
+        for epoch in range(EPOCHS if not content else 0):
+            for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
+                batch = self.forgotten.batch(chosen, side, random, self.negatives)
+                self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
+            if epoch % LOOK_EVERY:
+                continue
+            gaps = self.gaps(targets)
+            if all(float(np.abs(gap).mean()) <= CLOSE / 2 for gap in gaps.values()):
+                break
+        return content
+
+    def _confuse(self, batch: Batch, gaps: dict[str, Knowledge]) -> None:
+        """A step on the rows of the forgotten triples alone, by the interference loss, Eq. (localunlearn)."""
+        passes = {
+            name: self.learner.forward(memory.table, memory.relations, batch) for name, memory in self.memories.items()
+        }
+        slopes = {name: self._interference(each.scores, batch) for name, each in passes.items()}
+        if len(passes) == 2:
+            local, avatar = passes["local"].scores, passes["global"].scores
+            self.teaching.add(slopes["local"], slopes["global"], local, avatar, batch)
+        for name, each in passes.items():
+            strength = np.clip(gaps[name], -1, FAR).astype(np.float32)  # no step goes further than the gap
+            wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
+            wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
+            wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
+            _move(self.memories[name].table, batch, each, wanted)
+
+    def _interference(self, scores: Floats, batch: Batch) -> Floats:
+        slopes = np.zeros_like(scores)
+        if self.request.hard:
+            slopes += losses.hard_confusion(scores, batch.masked, batch.weights, self.learner.loss)[0]
+        if self.request.soft:
+            slopes += np.float32(SOFT) * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
+        return slopes
+
+    # --- decay
+
+    def decay(self, random: np.random.Generator, disturbed: Ids) -> None:
+        """Rehearse retained triples around the disturbed entities, and a sample of the others."""
+        triples = self.request.retained
+        near = np.flatnonzero(np.isin(triples[:, 0], disturbed) | np.isin(triples[:, 2], disturbed))
+        number = max(AT_LEAST, REHEARSED * len(self.request.forget))
+        around = random.choice(near, size=min(number, len(near)), replace=False)
+        others = random.choice(len(triples), size=min(number // 4, len(triples)), replace=False)
+        chosen = np.union1d(around, others)
+        for places, side in _pieces(random, len(chosen), self.batch_size):
+            self._rehearse(self.retained.batch(chosen[places], side, random, self.negatives))
+
+    def _rehearse(self, batch: Batch) -> None:
+        """Mutual distillation on what is kept, as in learning, the relations left alone."""
+        passes = {
+            name: self.learner.forward(memory.table, memory.relations, batch) for name, memory in self.memories.items()
+        }
+        slopes = {name: self.learner.predict(each.scores, batch)[0] for name, each in passes.items()}
+        if len(passes) == 2:
+            local, avatar = passes["local"].scores, passes["global"].scores
+            self.teaching.add(slopes["local"], slopes["global"], local, avatar, batch)
+        for name, each in passes.items():
+            memory = self.memories[name]
+            gradient = each.backward(slopes[name])
+            gradient, _ = self.learner.ask_for_relations(gradient, each.rows, memory.relations, batch)
+            self.learner.apply(memory.table, batch, gradient, None)
+
+
+def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
+    """(triples,): the log of each triple's share among a sample of entities, the same for all; mean of both sides."""
+    total = np.zeros(len(sampler.triples))
+    for start in range(0, len(total), 512):
+        chosen = np.arange(start, min(start + 512, len(total)))
+        for side in Side:
+            batch = sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)
+            scores = learner.forward(memory.table, memory.relations, batch).scores
+            share = probabilities(scores, batch.masked, 1.0)[:, 0]
+            total[chosen] += np.log(np.maximum(share, 1e-30)) / len(Side)
+    return total
+
+
+def _is_small(gap: Knowledge) -> bool:
+    """In the mean; for a few triples, no more than chance would have it."""
+    chance = 2 * float(gap.std()) / np.sqrt(len(gap)) if len(gap) > 1 else 0.0
+    return float(gap.mean()) <= max(CLOSE, chance)
+
+
+def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
+    return Sampler(triples, known, np.ones(len(triples), dtype=np.float32), private=False)
+
+
+def _pieces(random: np.random.Generator, number: int, size: int) -> Iterator[tuple[Ids, Side]]:
+    for side in Side:
+        order = random.permutation(number)
+        for start in range(0, number, size):
+            yield order[start : start + size], side
+
+
+def _places(relations: Numbers, known: dict[str, Knowledge], goal: str) -> dict[str, Knowledge]:
+    """By memory (forgotten,): the place of each in its relation's distribution, by how well it was known before.
+
+    Within a relation the places are spread evenly; a few triples alone are placed in the lower half, since a single one
+    that came to stand high would not look forgotten to anyone.
+    """
+    random, places = np.random.default_rng(0), {}
+    for name, values in known.items():
+        order = np.lexsort((values, relations))
+        groups = relations[order]
+        first = np.searchsorted(groups, groups, side="left")
+        size = np.searchsorted(groups, groups, side="right") - first
+        spread = (np.arange(len(order)) - first + random.uniform(size=len(order))) / np.maximum(size, 1)
+        place = np.empty(len(order))
+        place[order] = spread if len(order) >= ENOUGH else np.minimum(spread, 0.5)
+        places[name] = GOALS[goal] * place
+    return places
+
+
+def _targets(unseen: Knowledge, relations: Numbers, forget: Triples, places: Knowledge) -> Knowledge:
+    """(forgotten,): how well a triple at its place is known, among unseen ones of its relation, or among all."""
+    if not len(unseen):
+        return np.full(len(forget), -np.log(CANDIDATES))  # nothing to compare with: as good as a guess
+    found = np.quantile(unseen, places)
+    for relation in np.unique(forget[:, 1]):
+        of_it = unseen[relations == relation]
+        if len(of_it) >= ENOUGH:
+            chosen = forget[:, 1] == relation
+            found[chosen] = np.quantile(of_it, places[chosen])
+    return np.asarray(found, dtype=np.float64)
+
+
+def _move(table: Table, batch: Batch, each: Pass, wanted: Floats) -> None:
+    """Move head and tail of each triple so that its score falls by STEP times the slope wanted, whatever the model.
+
+    Along the gradient g, a score changes by g * g for a unit; dividing by that gives the same change for all models.
+    """
+    plain = replace(each, learner=replace(each.learner, n3=0.0))
+    gradient = plain.backward(wanted)
+    size = (gradient.anchors**2).sum(1) + (gradient.answers**2).sum(1)
+    scale = STEP * wanted[:, 0] ** 2 / np.maximum(size, 1e-20)
+    scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)[:, None]
+    touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers]))
+    summed = touched.sum(np.concatenate([scale * gradient.anchors, scale * gradient.answers]))
+    often = np.diff(touched.starts)  # a row of many forgotten triples is not to be thrown about
+    table.values[touched.rows] -= summed / np.sqrt(often, dtype=np.float32)[:, None]

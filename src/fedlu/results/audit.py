@@ -1,0 +1,347 @@
+"""`audit`: was it forgotten? The run before, the run that forgot, and one re-trained without it, side by side.
+
+Everything is measured in the ids of the retained data: triples with a name that vanished cannot be asked any more, and
+are counted. The audit is given the request again and checks it against the ledger's hashes; it stores no triple.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+
+import fedlu
+from fedlu.config import Settings
+from fedlu.embedding.ranking import FilterIndex, average, rank_views, summarize
+from fedlu.errors import FedluError, InputError
+from fedlu.federated.client import Client
+from fedlu.graph import federation as federations
+from fedlu.graph.federation import ClientGraph, Federation
+from fedlu.graph.ledger import Ledger
+from fedlu.graph.sources import read_file
+from fedlu.graph.triples import COLUMNS, Triples
+from fedlu.results import evidence, runs
+from fedlu.results.forgetting import FORGETTING, carry_over
+from fedlu.results.requests import Wish, choose
+
+SAMPLE = 5000
+"""Retained triples of a client that are ranked, at most; and of the neighbourhood."""
+CLOSE = 0.03
+"""How far an attack on the forgotten may be from one on the re-trained model to be called indistinguishable."""
+STATEMENT = (
+    "This is approximate unlearning: the evidence is empirical, and no proof. "
+    "Re-training without the triples is the exact fallback."
+)
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+Labels = tuple[str, str, str]
+Watch = runs.Watch
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A model to look at: clients of the retained data with its tables."""
+
+    name: str
+    clients: list[Client]
+
+
+def audit(
+    run: str | Path, *, retrain: bool = True, watch: Watch | None = None, **wish: Any
+) -> tuple[dict[str, Any], list[tuple[str, Labels, str]]]:
+    """Write `audit.json` and `audit.md` into a run that forgot.
+
+    Returns the first, and, for the screen alone, the forgotten triples that can still be deduced: client, triple, how.
+    `wish` is the request as it was given to `forget`; without one, the federation's forget.txt.
+    """
+    run, start = Path(run), time.perf_counter()
+    if not (run / FORGETTING).is_file():
+        raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
+    facts, config = runs.read_json(run / FORGETTING), runs.read_json(run / "config.json")
+    ledger, retained, settings = Ledger.read(run), runs.data_of(run), Settings(**config["settings"])
+    asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
+    _check(ledger, asked, run)
+    exhibits, absent = [], {}
+    try:
+        exhibits.append(Exhibit("raw", _raw(Path(facts["from"]), retained, settings)))
+    except FedluError as gone:
+        absent["raw"] = str(gone)
+    exhibits.append(Exhibit("forgotten", _party(run, retained, settings)))
+    if retrain:
+        again = run / "retrained"
+        _retrain(again, retained, config, ledger, watch)
+        exhibits.append(Exhibit("retrained", _party(again, retained, settings)))
+    else:
+        absent["retrained"] = "not asked for"
+    forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
+    views = [view for view in exhibits[0].clients[0].views if view != "blend"]
+    found: dict[str, Any] = {each.name: _ranks(each, forget, views) for each in exhibits}
+    shown = _deducible(retained, forget, asked)
+    total = sum(map(len, asked.values()))
+    result = {
+        **found,
+        "absent": absent,
+        "membership": _membership(exhibits, forget, views),
+        "relearning": _relearning(exhibits, forget, views),
+        "reach": {
+            "asked": total,
+            "cannot be asked any more": total - sum(map(len, forget.values())),
+            "deducible": len({(client, triple) for client, triple, _ in shown}),
+        },
+    }
+    result["verdict"] = {view: verdict(result["membership"], view) for view in views}
+    result["cost"] = {
+        "forgetting seconds": facts["seconds"],
+        "forgetting bytes": facts["bytes"],
+        "cycles": facts["cycles"],
+        "reached": facts["reached"],
+        "retraining seconds": runs.read_metrics(run / "retrained")["seconds"]["learning"] if retrain else None,
+        "audit seconds": time.perf_counter() - start,
+    }
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__}
+    result |= {
+        "goal": facts["goal"],
+        "without": facts["without"],
+        "model": settings.model,
+        "method": settings.method,
+        "federation": config["federation"],
+        "hashes": facts["hashes"],
+        "versions": {"fedlu": fedlu.__version__, **versions, "torch": torch.__version__},
+        "statement": STATEMENT,
+    }
+    runs.write_json(run / "audit.json", as_plain(result))
+    (run / "audit.md").write_text(in_words(result), encoding="utf-8")
+    return result, shown
+
+
+# --- what was asked ------------------------------------------------------------------------------------------------
+
+
+def _asked(source: Path, wish: Wish) -> dict[str, list[Labels]]:
+    """The forgotten triples that were learned, by client: from the file, or from the data if it still has them."""
+    if wish.triples is not None:
+        frame = read_file(wish.triples).frame
+        labels = list(zip(*(frame[column].to_list() for column in COLUMNS), strict=True))
+        if wish.client is None:
+            raise InputError("whose triples?", where=wish.triples, remedy="give --client")
+        return {wish.client: labels}
+    data = federations.load(source)
+    chosen, found = choose(data, wish), {}
+    for client in data.clients:
+        if client.name in chosen.marks:
+            found[client.name] = client.vocabulary.labels(client.train[chosen.marks[client.name]["train"]])
+    return found
+
+
+def _check(ledger: Ledger, asked: dict[str, list[Labels]], run: Path) -> None:
+    for client, labels in asked.items():
+        strangers = [
+            triple
+            for triple in labels
+            if ledger.hash(client, *triple) not in ledger.triples
+            and not {ledger.hash(client, "entity", triple[0]), ledger.hash(client, "entity", triple[2])}
+            & ledger.entities
+        ]
+        if strangers:
+            what = f"{len(strangers)} of these {len(labels)} triples of {client} are not in the ledger"
+            raise InputError(what, where=run, remedy="give the request as it was given to `fedlu forget`")
+
+
+def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
+    """Those whose names are still there."""
+    entities, relations = client.vocabulary.entity_ids, client.vocabulary.relation_ids
+    rows = [
+        (entities[h], relations[r], entities[t])
+        for h, r, t in labels
+        if h in entities and r in relations and t in entities
+    ]
+    return np.array(sorted(rows), dtype=np.int32).reshape(-1, 3)
+
+
+# --- the models ----------------------------------------------------------------------------------------------------
+
+
+def _party(run: Path, data: Federation, settings: Settings) -> list[Client]:
+    return runs.go_on(run, data, settings)[0].clients
+
+
+def _raw(run: Path, retained: Federation, settings: Settings) -> list[Client]:
+    """The tables of the run before, in the ids of what is retained."""
+    before = _party(run, runs.data_of(run), settings)
+    after = runs.gather(retained, settings).clients
+    for new, old in zip(after, before, strict=True):
+        carry_over(new, old)
+    return after
+
+
+def _retrain(out: Path, retained: Federation, config: dict[str, Any], ledger: Ledger, watch: Watch | None) -> None:
+    """From scratch, with the same settings; done once, and resumed if it was stopped."""
+    out.parent.mkdir(exist_ok=True)
+    settings = {key: value for key, value in config["settings"].items() if key not in ("method", "model")}
+    runs.learn(
+        retained,
+        method=config["settings"]["method"],
+        model=config["settings"]["model"],
+        recipe=config["recipe"],
+        out=out,
+        resume=(out / "config.json").is_file(),
+        watch=watch,
+        **settings,
+    )
+
+
+# --- measures ------------------------------------------------------------------------------------------------------
+
+
+def _sets(graph: ClientGraph, forget: Triples) -> dict[str, Triples]:
+    random, train = np.random.default_rng(0), graph.train
+    near = np.isin(train[:, 0], forget[:, [0, 2]]) | np.isin(train[:, 2], forget[:, [0, 2]])
+    samples = {"retained": train, "neighbourhood": train[near]}
+    return {
+        "forget": forget,
+        "test": graph.test,
+        **{name: rows[np.sort(random.permutation(len(rows))[:SAMPLE])] for name, rows in samples.items()},
+    }
+
+
+def _ranks(exhibit: Exhibit, forget: dict[str, Triples], views: list[str]) -> dict[str, Any]:
+    """By view and set: the mean over the clients, weighted by the number of triples."""
+    found: dict[str, dict[str, dict[str, Any]]] = {view: {} for view in views}
+    for client in exhibit.clients:
+        graph = client.graph
+        known = FilterIndex.of(graph.known, len(graph.vocabulary.entities), len(graph.vocabulary.relations))
+        for name, triples in _sets(graph, forget[client.name]).items():
+            if not len(triples):
+                continue
+            ranks = rank_views(lambda queries, client=client: client.scores(queries, best=True), views, triples, known)  # type: ignore[misc]
+            for view in views:
+                found[view].setdefault(name, {})[client.name] = summarize(ranks[view])
+    return {
+        view: {
+            name: {metric: average(clients)["weighted"][metric] for metric in METRICS} for name, clients in sets.items()
+        }
+        for view, sets in found.items()
+    }
+
+
+def _membership(exhibits: list[Exhibit], forget: dict[str, Triples], views: list[str]) -> dict[str, Any]:
+    """Forgotten against test triples of the same relations, by how well they are known; and by how much that fell."""
+    known: dict[str, dict[str, list[Any]]] = {each.name: {} for each in exhibits}
+    for each in exhibits:
+        for view in views:
+            members, others = [], []
+            for client in each.clients:
+                ours, theirs = evidence.matched(forget[client.name], client.graph.test)
+                members.append(evidence.known_by(client, view, forget[client.name][ours]))
+                others.append(evidence.known_by(client, view, client.graph.test[theirs]))
+            known[each.name][view] = [np.concatenate(members), np.concatenate(others)]
+    result: dict[str, Any] = {
+        name: {view: asdict(evidence.attack(*pair)) for view, pair in by_view.items()}
+        for name, by_view in known.items()
+    }
+    if "raw" in known:
+        result["before and after"] = {
+            view: asdict(evidence.attack(*(a - b for a, b in zip(pair, known["forgotten"][view], strict=True))))
+            for view, pair in known["raw"].items()
+        }
+    return result
+
+
+def _relearning(exhibits: list[Exhibit], forget: dict[str, Triples], views: list[str]) -> dict[str, Any]:
+    """Steps until the forgotten are known as well as in the run before; the mean over the clients that forgot."""
+    by_name = {each.name: each for each in exhibits}
+    if "raw" not in by_name:
+        return {}
+    result: dict[str, dict[str, float]] = {}
+    for each in exhibits:
+        if each.name == "raw":
+            continue
+        result[each.name] = {}
+        for view in views:
+            steps = []
+            for client, raw in zip(each.clients, by_name["raw"].clients, strict=True):
+                if len(forget[client.name]):
+                    level = float(evidence.known_by(raw, view, forget[client.name]).mean())
+                    steps.append(evidence.relearn_steps(client, view, forget[client.name], level))
+            result[each.name][view] = float(np.mean(steps)) if steps else 0.0
+    return result
+
+
+def _deducible(
+    retained: Federation, forget: dict[str, Triples], asked: dict[str, list[Labels]]
+) -> list[tuple[str, Labels, str]]:
+    found: list[tuple[str, Labels, str]] = []
+    held = {client.name: set(client.vocabulary.labels(client.known)) for client in retained.clients}
+    for client in retained.clients:
+        mine = forget[client.name]
+        if len(mine):
+            hit = evidence.deducible(client, mine)
+            found += [(client.name, triple, "another relation") for triple in client.vocabulary.labels(mine[hit])]
+        for triple in asked.get(client.name, []):
+            if any(triple in triples for name, triples in held.items() if name != client.name):
+                found.append((client.name, triple, "another client"))
+    return found
+
+
+def verdict(membership: dict[str, Any], view: str) -> str:
+    """By comparison with re-training; without it, with a coin. What chance explains is no difference."""
+    found = membership["forgotten"][view]
+    mine = found["auc"]
+    reference = membership["retrained"][view]["auc"] if "retrained" in membership else 0.5
+    if not np.isfinite(mine) or not np.isfinite(reference):
+        return "not enough triples to tell"
+    if abs(mine - reference) <= CLOSE or found["low"] <= reference <= found["high"]:
+        return "indistinguishable"
+    return "under-forgotten" if mine > reference else "over-forgotten"
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def as_plain(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {key: as_plain(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def in_words(result: dict[str, Any]) -> str:
+    """The audit as a page of Markdown."""
+    models = [name for name in ("raw", "forgotten", "retrained") if name in result]
+    lines = [f"# Audit of forgetting: {result['federation']}, {result['model']}, {result['method']}", ""]
+    lines += [f"Goal: {result['goal']}. {result['statement']}", ""]
+    for view, said in result["verdict"].items():
+        against = "re-training" if "retrained" in result else "a coin (no re-trained model was made)"
+        lines.append(f"- **{view}: {said}**, by comparison with {against}")
+    for metric in ("hits@1", "mrr", "hits@3", "hits@10"):
+        sets = ("forget", "test", "retained", "neighbourhood")
+        lines += ["", f"## {metric} x 100", "", "| view | set | " + " | ".join(models) + " |"]
+        lines.append("|---|---|" + "---|" * len(models))
+        for view in result["verdict"]:
+            for name in sets:
+                cells = [result[model][view].get(name, {}).get(metric) for model in models]
+                shown = ["" if cell is None else f"{100 * cell:.2f}" for cell in cells]
+                lines.append(f"| {view} | {name} | " + " | ".join(shown) + " |")
+    lines += ["", "## Membership inference", "", "| view | model | AUC | 95 % | caught at 1 % false alarms | pairs |"]
+    lines.append("|---|---|---|---|---|---|")
+    for model, views in result["membership"].items():
+        for view, found in views.items():
+            between = f"{found['low']:.3f} to {found['high']:.3f}"
+            lines.append(
+                f"| {view} | {model} | {found['auc']:.3f} | {between} | {found['caught']:.3f} | {found['members']} |"
+            )
+    lines += ["", "## Relearning: steps until the forgotten are known as well as before", ""]
+    lines += [f"- {model}: {json.dumps(steps)}" for model, steps in result["relearning"].items()] or ["- not measured"]
+    lines += ["", "## What forgetting cannot reach", ""]
+    lines += [f"- {name}: {number}" for name, number in result["reach"].items()]
+    lines += ["", "## Cost, hashes, versions", ""]
+    for part in ("cost", "hashes", "versions"):
+        lines += [f"- {name}: {value}" for name, value in result[part].items()]
+    lines += [f"- {name} is absent: {why}" for name, why in result["absent"].items()]
+    return "\n".join(lines) + "\n"

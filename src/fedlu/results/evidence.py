@@ -1,0 +1,131 @@
+"""Measures of forgetting: can an attacker tell the forgotten from true triples that were never learned, how fast do
+they come back, and which of them can be deduced from what is kept. All in the ids of the retained data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from fedlu.embedding.negatives import Sampler
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import FilterIndex
+from fedlu.federated.client import Client
+from fedlu.graph.federation import ClientGraph
+from fedlu.graph.triples import Triples
+from fedlu.learning.unlearning import Knowledge, Memory, knowledge
+
+Numbers: TypeAlias = NDArray[np.int64]
+FALSE_ALARMS = 0.01
+RESAMPLES = 1000
+RELEARN_STEPS = 200
+RELEARN_RATE = 1e-3
+SURE = 0.8
+"""The share of a relation's pairs that another one must cover for it to give a forgotten triple away."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How well a threshold on a number tells members from others; 0.5 is a coin."""
+
+    auc: float
+    low: float
+    high: float
+    """Ends of the 95 % interval, by resampling."""
+    caught: float
+    """True positives where one in a hundred others is taken for a member."""
+    members: int
+    others: int
+
+
+def attack(members: Knowledge, others: Knowledge) -> Attack:
+    """Higher numbers are taken for members."""
+    if not len(members) or not len(others):
+        return Attack(float("nan"), float("nan"), float("nan"), float("nan"), len(members), len(others))
+    random = np.random.default_rng(0)
+    drawn = [auc(random.choice(members, len(members)), random.choice(others, len(others))) for _ in range(RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    limit = np.quantile(others, 1 - FALSE_ALARMS, method="higher")
+    return Attack(
+        auc(members, others), float(low), float(high), float((members > limit).mean()), len(members), len(others)
+    )
+
+
+def auc(members: Knowledge, others: Knowledge) -> float:
+    """The chance that a member has the higher number, a tie counting half (Mann and Whitney)."""
+    ranks = rankdata(np.concatenate([members, others]))
+    wins = ranks[: len(members)].sum() - len(members) * (len(members) + 1) / 2
+    return float(wins / (len(members) * len(others)))
+
+
+def matched(forget: Triples, unseen: Triples, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Pairs of a forgotten and an unseen triple of the same relation, as places; the unseen ones none twice."""
+    random = np.random.default_rng(seed)
+    ours: list[Numbers] = []
+    theirs: list[Numbers] = []
+    for relation in np.unique(forget[:, 1]):
+        mine = random.permutation(np.flatnonzero(forget[:, 1] == relation))
+        other = random.permutation(np.flatnonzero(unseen[:, 1] == relation))
+        number = min(len(mine), len(other))
+        ours.append(mine[:number])
+        theirs.append(other[:number])
+    nothing = [np.empty(0, dtype=np.int64)]
+    return np.concatenate(ours or nothing), np.concatenate(theirs or nothing)
+
+
+def memory_of(client: Client, view: str) -> Memory:
+    snapshot = client.best[view]
+    return Memory(Table(snapshot.entities.copy()), Table(snapshot.relations.copy()))
+
+
+def known_by(client: Client, view: str, triples: Triples) -> Knowledge:
+    """How well a client's best tables know some triples."""
+    return knowledge(client.learner, memory_of(client, view), _sampler(client.graph, triples))
+
+
+def relearn_steps(client: Client, view: str, forget: Triples, level: float) -> int:
+    """Steps on the forgotten triples alone until they are known as well as `level`, in the mean; at most so many."""
+    memory, sampler = memory_of(client, view), _sampler(client.graph, forget)
+    learner = replace(client.learner, optimizer="adam", rate=RELEARN_RATE, n3=0.0, relation_prediction=0.0)
+    random, steps = np.random.default_rng(0), 0
+    while steps < RELEARN_STEPS:
+        for batch in sampler.epoch(random, client.settings.batch_size, client.settings.negatives):
+            if float(knowledge(learner, memory, sampler).mean()) >= level:
+                return steps
+            learner.plain_step(memory.table, memory.relations, batch)
+            steps += 1
+    return steps
+
+
+def _sampler(graph: ClientGraph, triples: Triples) -> Sampler:
+    known = FilterIndex.of(graph.known, len(graph.vocabulary.entities), len(graph.vocabulary.relations))
+    return Sampler(triples, known, np.ones(len(triples), dtype=np.float32), private=False)
+
+
+def deducible(graph: ClientGraph, forget: Triples) -> NDArray[np.bool_]:
+    """(forgotten,): which can be read off a kept triple of another relation between the same two, in either direction.
+
+    A relation gives another away if, of its pairs, most are pairs of the other as well, in the kept graph.
+    """
+    kept = graph.known.astype(np.int64)
+    size, number = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
+    straight = kept[:, 0] * size + kept[:, 2]
+    pairs_of = [np.unique(straight[kept[:, 1] == relation]) for relation in range(number)]
+    gone = np.zeros(len(forget), dtype=np.bool_)
+    for relation in np.unique(forget[:, 1]):
+        asked = np.flatnonzero(forget[:, 1] == relation)
+        rows = forget[asked].astype(np.int64)
+        for keys, own in (
+            (rows[:, 0] * size + rows[:, 2], pairs_of[relation]),
+            (rows[:, 2] * size + rows[:, 0], np.sort(pairs_of[relation] % size * size + pairs_of[relation] // size)),
+        ):
+            for other, pairs in enumerate(pairs_of):
+                if (other == relation and own is pairs) or not len(pairs):
+                    continue
+                hit = np.isin(keys, pairs)
+                if hit.any() and np.isin(pairs, own).mean() >= SURE:
+                    gone[asked[hit]] = True
+    return gone

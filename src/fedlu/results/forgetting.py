@@ -1,0 +1,200 @@
+"""`forget`: from a finished run to another one that has forgotten, with a ledger of what must not come back.
+
+The new run is made beside its place and put there whole, so whoever is killed half-way leaves the old run as it was.
+It knows nothing of names that only forgotten triples had, and holds no forgotten triple in any file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedlu
+from fedlu.config import Settings
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import FilterIndex
+from fedlu.errors import InputError
+from fedlu.federated import rounds
+from fedlu.federated.client import Client, Snapshot
+from fedlu.federated.rounds import ForgetEvent, Progress
+from fedlu.graph.federation import ClientGraph, Federation, check_target, whole_folder
+from fedlu.graph.ledger import LEDGER, Ledger, Marks
+from fedlu.learning.unlearning import GOALS, Request
+from fedlu.results import runs
+from fedlu.results.requests import Wish, choose
+
+CYCLES = 25
+"""Of interference and decay, at most."""
+TOLERANCE = 0.002
+"""How far the valid MRR of a view may stay below what it was."""
+FORGETTING = "forgetting.json"
+
+Watch = Callable[[ForgetEvent], object]
+
+
+def forget(
+    run: str | Path,
+    out: str | Path,
+    *,
+    goal: str = "indistinguishable",
+    without: str | None = None,
+    purge: bool = False,
+    watch: Watch | None = None,
+    **wish: Any,
+) -> dict[str, Any]:
+    """Forget what `wish` names (see `requests.Wish`) and leave the run in `out`; returns what `forgetting.json` holds.
+
+    `goal` is "indistinguishable" (from true triples that were never learned) or "suppress" (below that). `without`
+    leaves out "hard" or "soft" confusion. `purge` then deletes the checkpoints of the old run.
+    """
+    run, out = Path(run), Path(out)
+    if goal not in GOALS:
+        raise InputError(f"no goal {goal!r}", remedy=f"choose one of {', '.join(GOALS)}")
+    if without not in (None, "hard", "soft"):
+        raise InputError(f"without {without!r}", remedy="choose hard or soft")
+    runs.read_metrics(run)
+    config = runs.read_json(run / "config.json")
+    settings = Settings(**config["settings"])
+    if settings.method == "centralized":
+        remedy = "re-train it without the triples: it has no clients that could forget"
+        raise InputError("a centralized run", where=run, remedy=remedy)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("is in use", where=out, remedy="choose another --out")
+    check_target(out)
+    data = runs.data_of(run)
+    chosen = choose(data, Wish(**wish))
+    with runs.alone(run):
+        party, _, _ = runs.go_on(run, data, settings)
+    before = fingerprint(party.clients)
+    for client, graph in zip(party.clients, data.clients, strict=True):
+        if graph.name in chosen.marks:
+            client.request = request_of(graph, chosen.marks[graph.name], goal, without)
+    start = time.perf_counter()
+    events = []
+    for event in rounds.forget(party.server, party.transport, cycles=CYCLES, tolerance=TOLERANCE):
+        events.append(event)
+        if watch is not None:
+            watch(event)
+    seconds = time.perf_counter() - start
+    ledger = chosen.remember(runs.ledger_of(run) or Ledger(), data)
+    retained, _ = ledger.apply(data)
+    after = runs.gather(retained, settings)
+    for client, old in zip(after.clients, party.clients, strict=True):
+        carry_over(client, old)
+    after.server.table = np.zeros_like(after.server.table)
+    for client in after.clients:
+        after.server.table[after.server.rows[client.name]] = client.avatar.values[client.shared]
+    facts = {
+        "from": str(run.resolve()),
+        "goal": goal,
+        "without": without,
+        "forgotten": {name: int(marks["train"].sum()) for name, marks in chosen.marks.items()},
+        "dropped": chosen.count(),
+        "reached": events[-1].content,
+        "cycles": len(events),
+        "seconds": seconds,
+        "bytes": {
+            "up": sum(sum(event.bytes_up.values()) for event in events),
+            "down": sum(sum(event.bytes_down.values()) for event in events),
+        },
+        "hashes": {
+            "request": hashlib.sha256("".join(sorted(ledger.triples)).encode()).hexdigest(),
+            "config": hashlib.sha256(json.dumps(config["settings"], sort_keys=True).encode()).hexdigest(),
+            "data before": data.fingerprint,
+            "data after": retained.fingerprint,
+            "tables before": before,
+            "tables after": fingerprint(after.clients),
+        },
+        "fedlu": fedlu.__version__,
+    }
+    _write(out, after, config, ledger, retained, events, facts)
+    return {**facts, "purged": _purge(run) if purge else []}
+
+
+def request_of(graph: ClientGraph, marks: Marks, goal: str, without: str | None) -> Request:
+    """In the ids of the graph before: the rows to be confused are still there."""
+    kept = np.concatenate([graph.split(split)[~marks[split]] for split in ("train", "valid", "test")])
+    return Request(
+        forget=graph.train[marks["train"]],
+        retained=graph.train[~marks["train"]],
+        valid=graph.valid[~marks["valid"]],
+        known=FilterIndex.of(kept, len(graph.vocabulary.entities), len(graph.vocabulary.relations)),
+        goal=goal,
+        hard=without != "hard",
+        soft=without != "soft",
+    )
+
+
+def carry_over(new: Client, old: Client) -> None:
+    """Give a client of the retained data the tables of the client that forgot; rows of vanished names are left behind.
+
+    The optimizer's memory of single numbers tells of single triples, so only its mean goes along.
+    """
+    entities = [old.graph.vocabulary.entity_ids[label] for label in new.graph.vocabulary.entities]
+    relations = [old.graph.vocabulary.relation_ids[label] for label in new.graph.vocabulary.relations]
+    if old.settings.reciprocal:
+        relations += [number + len(old.graph.vocabulary.relations) for number in relations]
+    for view, snapshot in old.best.items():
+        new.best[view] = Snapshot(snapshot.entities[entities], snapshot.relations[relations], snapshot.model)
+    for view, name in (("local", "local"), ("global", "avatar")):
+        table, last = getattr(new, name), getattr(old, name)
+        table.values = new.best.get(view, next(iter(new.best.values()))).entities.copy()
+        _blur(table, last)
+    last_view = "global" if "global" in new.best else "local"
+    new.relations.values = new.best[last_view].relations.copy()
+    _blur(new.relations, old.relations)
+    new.learner.scorer.restore(old.learner.scorer.state())
+    new.parted = old.parted
+    if new.learner.scorer.parameters is not None and old.learner.scorer.parameters is not None:
+        new.learner.scorer.parameters.values = old.learner.scorer.parameters.values.copy()
+
+
+def _blur(table: Table, last: Table) -> None:
+    table.memory = {name: np.full_like(table.values, each.mean()) for name, each in last.memory.items()}
+    table.updates = last.updates
+
+
+def fingerprint(clients: list[Client]) -> str:
+    """A hash of the tables that predictions are made from."""
+    digest = hashlib.sha256()
+    for client in clients:
+        for view, snapshot in sorted(client.best.items()):
+            for array in (snapshot.entities, snapshot.relations):
+                digest.update(view.encode() + np.ascontiguousarray(array, dtype="<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _write(
+    out: Path,
+    party: runs.Party,
+    config: dict[str, Any],
+    ledger: Ledger,
+    retained: Federation,
+    events: list[ForgetEvent],
+    facts: dict[str, Any],
+) -> None:
+    progress = Progress(round=len(events), rounds=len(events), finished=True)
+    config = {**config, "fingerprint": retained.fingerprint, "skipped": facts["dropped"], "fedlu": fedlu.__version__}
+    with whole_folder(out) as new:
+        ledger.save(new / LEDGER)
+        runs.write_json(new / "config.json", config)
+        with (new / "events.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
+        runs.save_checkpoint(new, party, progress, (new / "events.jsonl").stat().st_size, facts["seconds"])
+        runs.write_json(new / FORGETTING, facts)
+        runs.finish(new, party, progress, config)
+
+
+def _purge(run: Path) -> list[str]:
+    """Delete what the old run could still be used with; its settings, events and metrics stay."""
+    found = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
+    shutil.rmtree(run / "checkpoints")
+    return [str(path) for path in found]

@@ -1,0 +1,177 @@
+"""Interference and decay at one client: where the forgotten end up, and what is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlu.config import resolve
+from fedlu.embedding.ranking import FilterIndex, Queries, Side
+from fedlu.federated.client import Client
+from fedlu.federated.messages import Train
+from fedlu.graph import ClientGraph, partition, read
+from fedlu.learning import unlearning
+from fedlu.learning.local_training import Teaching
+from fedlu.learning.unlearning import Memory, Request, Unlearner, knowledge
+from fedlu.results.forgetting import request_of
+
+MODELS = ("TransE", "ComplEx", "RotatE")
+
+
+@pytest.fixture(scope="module")
+def graph() -> ClientGraph:
+    return partition(read("umls"), clients=2, by="random", seed=1, forget=0.03).clients[0]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def trained(request: pytest.FixtureRequest, graph: ClientGraph) -> Client:
+    """Trained until it knows its triples much better than those it never saw."""
+    overrides = {
+        "dimension": 32,
+        "warm_rounds": 8,
+        "n3": 0,
+        "learning_rate": 0.1 if request.param == "ComplEx" else 0.01,
+    }
+    client = Client(graph, resolve("fast", method="fedlu", model=request.param, overrides=overrides))
+    for number in range(1, 41):
+        client.train(Train(number, np.empty((0, client.width), dtype=np.float32)))
+    return client
+
+
+def unlearner(client: Client, goal: str = "indistinguishable", **changes: Any) -> Unlearner:
+    marks = {split: np.zeros(len(client.graph.split(split)), bool) for split in ("train", "valid", "test")}
+    marks["train"] = np.isin(
+        client.graph.vocabulary.keys(client.graph.train), client.graph.vocabulary.keys(client.graph.forget)
+    )
+    asked = request_of(client.graph, marks, goal, changes.get("without"))
+    memories = {
+        "local": Memory(client.local.copy(), client.relations.copy()),
+        "global": Memory(client.avatar.copy(), client.relations.copy()),
+    }
+    teaching = Teaching(0.5, 0.5, 1.0, relations_from_both=True)
+    return Unlearner(client.learner, memories, asked, teaching, weighted=True, batch_size=128, negatives=64)
+
+
+def means(found: dict[str, Any]) -> dict[str, float]:
+    return {name: float(gap.mean()) for name, gap in found.items()}
+
+
+def test_known_better_means_a_larger_share(trained: Client) -> None:
+    """The measure restated, a triple at a time, over all entities (there are fewer than candidates)."""
+    mine = unlearner(trained)
+    request, memory = mine.request, mine.memories["local"]
+    found = knowledge(trained.learner, memory, mine.forgotten)
+    for place in (0, 7):
+        h, r, t = (int(number) for number in request.forget[place])
+        logs = []
+        for side, anchor, answer in ((Side.TAIL, h, t), (Side.HEAD, t, h)):
+            queries = Queries(np.array([anchor]), np.array([r]), side)
+            scores = trained.learner.score_all(
+                memory.table.values, memory.relations.values, memory.table.values[[anchor]], queries.relations, side
+            )[0].astype(np.float64)
+            starts, stops = request.known.find(queries)
+            hidden = request.known.answers[side][starts[0] : stops[0]]
+            keep = np.setdiff1d(np.arange(len(scores)), hidden)
+            # the answer is compared with all others, itself included: negatives are drawn without looking
+            logs.append(scores[answer] - np.logaddexp.reduce(np.append(scores[keep], scores[answer])))
+        assert found[place] == pytest.approx(np.mean(logs), abs=1e-3)
+
+
+def test_interference_brings_the_forgotten_to_their_places(trained: Client) -> None:
+    mine = unlearner(trained)
+    before = means(mine.gaps(mine.targets()))
+    assert all(gap > 0.5 for gap in before.values())  # well known, as triples of train are
+    relations = {name: memory.relations.values.copy() for name, memory in mine.memories.items()}
+    assert mine.interfere(np.random.default_rng(1)) is False
+    after = means(mine.gaps(mine.targets()))
+    assert all(abs(after[name]) < 0.35 * before[name] for name in before)
+    for name, memory in mine.memories.items():
+        np.testing.assert_array_equal(memory.relations.values, relations[name])
+
+
+def test_interference_touches_only_rows_of_the_forgotten(trained: Client) -> None:
+    mine = unlearner(trained)
+    start = {name: memory.table.values.copy() for name, memory in mine.memories.items()}
+    mine.interfere(np.random.default_rng(1))
+    named = np.unique(mine.request.forget[:, [0, 2]])
+    for name, memory in mine.memories.items():
+        changed = np.flatnonzero((memory.table.values != start[name]).any(1))
+        assert len(changed)
+        assert set(changed) <= set(named)
+
+
+def test_suppressed_are_known_less_than_indistinguishable_ones(trained: Client) -> None:
+    found = {}
+    for goal in unlearning.GOALS:
+        mine = unlearner(trained, goal)
+        mine.interfere(np.random.default_rng(1))
+        found[goal] = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
+    assert found["suppress"] < found["indistinguishable"] - 0.3
+
+
+def test_without_hard_confusion_more_is_remembered(trained: Client) -> None:
+    """The paper's ablation."""
+    left = {}
+    for without in (None, "hard", "soft"):
+        mine = unlearner(trained, "suppress", without=without)
+        mine.interfere(np.random.default_rng(1))
+        left[without] = float(mine.gaps(mine.targets())["local"].mean())
+    assert left["hard"] > left[None] + 0.2
+    assert left["hard"] > left["soft"]
+
+
+def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> None:
+    mine = unlearner(trained)
+    raw = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
+    random = np.random.default_rng(1)
+    mine.interfere(random)
+    kept = unlearning._evenly(mine.request.retained, mine.request.known)
+    disturbed = np.unique(mine.request.forget[:, [0, 2]])
+    before = knowledge(trained.learner, mine.memories["local"], kept).mean()
+    for _ in range(3):
+        mine.interfere(random)
+        mine.decay(random, disturbed)
+    assert knowledge(trained.learner, mine.memories["local"], kept).mean() > before
+    assert knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean() < raw - 0.3
+
+
+def test_nothing_to_forget_changes_nothing(trained: Client) -> None:
+    mine = unlearner(trained)
+    empty = Request(mine.request.forget[:0], mine.request.retained, mine.request.valid, mine.request.known)
+    other = Unlearner(trained.learner, mine.memories, empty, mine.teaching, weighted=True, batch_size=128, negatives=64)
+    start = mine.memories["local"].table.values.copy()
+    assert other.interfere(np.random.default_rng(0)) is True
+    np.testing.assert_array_equal(mine.memories["local"].table.values, start)
+
+
+def test_places_are_spread_within_each_relation() -> None:
+    relations = np.repeat([0, 1], 50).astype(np.int32)
+    known = np.random.default_rng(2).normal(size=100)
+    places = unlearning._places(relations, {"local": known}, "indistinguishable")["local"]
+    for relation in (0, 1):
+        mine, order = places[relations == relation], np.argsort(known[relations == relation])
+        assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in the order of knowledge
+    assert unlearning._places(relations, {"local": known}, "suppress")["local"].max() <= unlearning.GOALS["suppress"]
+    few = unlearning._places(relations[:3], {"local": known[:3]}, "indistinguishable")["local"]
+    assert few.max() <= 0.5
+
+
+def test_targets_are_those_of_the_relation_if_it_has_enough() -> None:
+    unseen = np.concatenate([np.full(30, -1.0), np.full(5, -9.0)])
+    relations = np.repeat([0, 1], [30, 5]).astype(np.int32)
+    forget = np.array([[0, 0, 1], [0, 1, 1]], dtype=np.int32)
+    found = unlearning._targets(unseen, relations, forget, np.array([0.5, 0.0]))
+    assert found.tolist() == [-1.0, -9.0]  # the second among all, where -9 is the lowest
+    assert unlearning._targets(unseen, relations, forget, np.array([0.5, 0.9]))[1] == -1.0
+    none = unlearning._targets(unseen[:0], relations[:0], forget, np.array([0.5, 0.5]))
+    assert none.tolist() == pytest.approx([-np.log(unlearning.CANDIDATES)] * 2)
+
+
+def test_a_filter_of_the_retained_alone(graph: ClientGraph) -> None:
+    """The forgotten do not hide each other when they are ranked."""
+    marks = {split: np.zeros(len(graph.split(split)), bool) for split in ("train", "valid", "test")}
+    marks["train"][:5] = True
+    known: FilterIndex = request_of(graph, marks, "suppress", None).known
+    assert len(known.answers[0]) == len(graph.known) - 5
