@@ -149,6 +149,34 @@ def evaluate(
 
 
 @app.command()
+def forget(
+    kit: Kit,
+    run: Annotated[str, typer.Option("--run", help="A finished run; it is not changed.")],
+    into: Annotated[str, typer.Option("--into", help="The name of the run that has forgotten.")],
+) -> None:
+    """Carry out what the sites were asked to forget with `fedlu site forget`; who asked, and for what, is not said.
+
+    Example:
+
+    `fedlu federation forget kits/lead@example.org --run first --into second`
+    """
+    from fedlu.flare import need_flare
+
+    need_flare()
+    from fedlu.config import Settings
+    from fedlu.federated.arrivals import Rules
+    from fedlu.federated.wire import check_name
+    from fedlu.flare import lead
+
+    check_name(run, "run")
+    check_name(into, "run")
+    order = lead.Order(run, dict(vars(Settings())), Rules(), into=into)
+    with working("forgetting"):
+        metrics = lead.learn(kit, order, say=notes.print, patience=3600)
+    show_metrics(metrics["test"], f"{into}: test, after {metrics['rounds']} cycles of forgetting")
+
+
+@app.command()
 def status(
     kit: Kit,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -83,6 +83,39 @@ def site_status(
     _status(kit, "site", state, "rounds.json")
 
 
+@site.command("forget")
+def forget(
+    kit: Kit,
+    data: Annotated[Path, typer.Option(help="The folder with the site's train, valid and test files.")],
+    state: Annotated[Path, typer.Option(help="Where the site's own tables and events are kept.")],
+    run: Annotated[str, typer.Option("--run", help="The run that shall forget; it must be finished.")],
+    triples: Annotated[Path | None, typer.Option(help="A file of triples.")] = None,
+    entity: Annotated[str | None, typer.Option(help="Everything about this entity.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Every triple of this relation.")] = None,
+    forget_sets: Annotated[bool, typer.Option("--forget-sets", help="The site's forget.txt.")] = False,
+    goal: Annotated[str, typer.Option(help="indistinguishable or suppress.")] = "indistinguishable",
+) -> None:
+    """Ask for triples to be forgotten. The request stays here; the lead's next `fedlu federation forget` carries
+    it out at every site, and leaves this one an audit.
+
+    Example:
+
+    `fedlu site forget kits/north --data north --state state --run first --entity "Ada Lovelace"`
+    """
+    from dataclasses import replace
+
+    from fedlu.federated.wire import check_name
+    from fedlu.flare.processes import kit_of
+    from fedlu.graph.federation import load_client
+    from fedlu.results.site_forgetting import ask
+
+    name = kit_of(kit, "site")["name"]
+    check_name(run, "run")
+    wish = {"triples": triples, "entity": entity, "relation": relation, "forget_sets": forget_sets}
+    number = ask(replace(load_client(data), name=name), state / run, goal=goal, **wish)
+    screen.print(f"{number:,} triples will be forgotten at the next exchange; remove them from your data after that")
+
+
 def _status(kit: Path, role: str, folder: Path, file: str) -> None:
     from fedlu.flare.processes import kit_of, who_runs
 

@@ -24,6 +24,8 @@ class Begin:
     run: str
     settings: dict[str, Any]
     version: str
+    into: str = ""
+    """The run to be made of it, if it shall forget."""
 
 
 @dataclass(frozen=True)

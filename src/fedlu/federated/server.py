@@ -16,6 +16,7 @@ class Server:
         self.width, self.start_range, self.seed = width, start_range, seed
         self.rows: dict[str, Ids] = {}  # client -> the global rows of its shared entities
         self.table: Floats = np.empty((0, width), dtype=np.float32)
+        self.tokens: list[bytes] = []  # of the rows of the table
 
     def register(self, registrations: list[Registration]) -> dict[str, Welcome]:
         """Find the tokens with several owners; rows with one owner stay with it, since their average is themselves."""
@@ -27,7 +28,7 @@ class Server:
             for token in registration.tokens:
                 owners[token] = owners.get(token, 0) + 1
         shared = sorted(token for token, number in owners.items() if number > 1)
-        number_of = {token: number for number, token in enumerate(shared)}
+        self.tokens, number_of = shared, {token: number for number, token in enumerate(shared)}
         random = generator(self.seed, "server")
         start = random.uniform(-self.start_range, self.start_range, size=(len(shared), self.width))
         self.table = start.astype(np.float32)

@@ -138,10 +138,10 @@ class _Reader:
 
 
 def _begin(reader: _Reader) -> Message:
-    run, settings = reader.field("run", str), reader.field("settings", dict)
-    if not is_name(run):
+    run, into, settings = reader.field("run", str), reader.field("into", str), reader.field("settings", dict)
+    if not is_name(run) or (into and not is_name(into)) or run == into:
         raise MessageError("a run of a name that is none")
-    return reader.done(Begin(run, settings, reader.field("version", str)))
+    return reader.done(Begin(run, settings, reader.field("version", str), into))
 
 
 def _registration(reader: _Reader) -> Message:

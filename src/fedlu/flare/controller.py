@@ -23,6 +23,7 @@ from fedlu.federated.wire import is_name
 from fedlu.flare.processes import die_with_parent, server_folder
 from fedlu.flare.transport import AbortedError, FlareTransport
 from fedlu.results import hosted
+from fedlu.results.runs import read_json
 
 STATUS = "fedlu.status"
 PAUSE = "fedlu.pause"
@@ -48,12 +49,13 @@ class RoundsController(Controller):  # type: ignore[misc]
         federation: str,
         recipe: str = "",
         evaluate: str = "",
+        into: str = "",
     ):
         super().__init__(task_check_period=0.05)
         self.run_name, self.sites, self.settings = run, sites, settings
         self.rules = Rules(**{**rules, "averages_only": True})
         self.deadline, self.silence = deadline, silence
-        self.federation, self.recipe, self.evaluate = federation, recipe, evaluate
+        self.federation, self.recipe, self.evaluate, self.into = federation, recipe, evaluate, into
         self.events: list[dict[str, Any]] = []
         self.progress = Progress()
         self.outcome: dict[str, Any] = {"state": "running"}
@@ -93,13 +95,17 @@ class RoundsController(Controller):  # type: ignore[misc]
         self.log.warning("%s: dropped %s: a reply that nobody waits for", task_name, client.name)
 
     def _work(self, stop: Signal, fl_ctx: FLContext) -> dict[str, Any]:
-        if not is_name(self.run_name):
+        if not is_name(self.run_name) or (self.into and not is_name(self.into)):
             raise FedluError("the run has a name that is none")
         settings = Settings(**self.settings)
-        begin = Begin(self.run_name, dataclasses.asdict(settings), fedlu.__version__)
+        folder = server_folder() / self.run_name
+        if self.into or self.evaluate:  # with the settings that it was learned with
+            settings = Settings(**read_json(folder / "config.json")["settings"])
+        begin = Begin(self.run_name, dataclasses.asdict(settings), fedlu.__version__, self.into)
         transport = FlareTransport(self, fl_ctx, stop, begin, sorted(self.sites))
         transport.rules, transport.deadline, transport.silence = self.rules, self.deadline, self.silence
-        folder = server_folder() / self.run_name
+        if self.into:
+            return hosted.forget(folder, server_folder() / self.into, transport, lambda: _after(transport), self.rules)
         if self.evaluate:
             return hosted.evaluate(folder, self.evaluate, transport, self.rules)
         return hosted.learn(
@@ -134,3 +140,9 @@ class RoundsController(Controller):  # type: ignore[misc]
     def _pause(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
         self.pause.set()
         return {}
+
+
+def _after(transport: FlareTransport) -> FlareTransport:
+    """The same sites, about the run that has forgotten."""
+    transport.begin = dataclasses.replace(transport.begin, run=transport.begin.into, into="")
+    return transport

@@ -20,13 +20,14 @@ from fedlu.errors import FedluError, InputError
 from fedlu.federated.messages import Begin, MessageError
 from fedlu.flare.packets import refusal, to_message, to_shareable
 from fedlu.flare.processes import SiteFiles, die_with_parent
-from fedlu.flare.transport import BEGIN, KEEP, MEASURE, TRAIN, WELCOME
+from fedlu.flare.transport import TASKS
 from fedlu.graph.federation import Federation, load_client, refuse_leaks
 from fedlu.results.runs import alone, refuse_too_large
+from fedlu.results.site_forgetting import ForgettingSite
 from fedlu.results.sites import Site
 
 PATIENCE = 30.0
-KINDS = {BEGIN: "Begin", WELCOME: "Welcome", TRAIN: "Train", MEASURE: "Measure", KEEP: "Keep"}
+KINDS = {name: name.capitalize() for name in TASKS}
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -35,7 +36,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         die_with_parent()
         self.files = SiteFiles.of_environment()
         self.key = self.files.read_key()
-        self.site: Site | None = None
+        self.site: Site | ForgettingSite | None = None
         self.held = ExitStack()
         self.log = logging.getLogger(__name__)
 
@@ -61,13 +62,10 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             return self.site.register(self.key)
         if self.site is None:
             raise MessageError("asked before it began")
-        handlers = {
-            WELCOME: self.site.welcome,
-            TRAIN: self.site.train,
-            MEASURE: self.site.measure,
-            KEEP: self.site.keep,
-        }
-        return handlers[type(message).__name__.lower()](message)
+        handler = getattr(self.site, type(message).__name__.lower(), None)
+        if handler is None:
+            raise MessageError("asked for what has no place in this job")
+        return handler(message)
 
     def _take_state(self) -> None:
         """Alone; the process of a job that was lost may need a moment to end."""
@@ -82,7 +80,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
                     raise
             time.sleep(0.2)
 
-    def _begin(self, message: Begin, name: str) -> Site:
+    def _begin(self, message: Begin, name: str) -> Site | ForgettingSite:
         if message.version != fedlu.__version__:
             raise MessageError(f"the server has fedlu {message.version[:20]}, this site {fedlu.__version__}")
         try:
@@ -94,4 +92,5 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         refuse_leaks(self.files.data.parent, (graph,))
         graph = replace(graph, name=name)  # draws are named by it: the same at every restart, wherever the data is
         refuse_too_large(Federation(name, (graph,)), settings)
-        return Site(graph, settings, self.files.state / message.run)
+        site = Site(graph, settings, self.files.state / message.run)
+        return ForgettingSite(site, self.files.state / message.into) if message.into else site

@@ -57,6 +57,8 @@ class Order:
     silence: int = 60
     recipe: str = ""
     evaluate: str = ""
+    into: str = ""
+    """The run that shall have forgotten."""
     sites: list[str] = field(default_factory=list)
     """Those of the kit, unless said otherwise."""
 
@@ -179,7 +181,7 @@ def _wait_until_over(session: Session, job: str, seconds: float = 60.0) -> None:
 
 
 def job_name(order: Order) -> str:
-    return f"{order.run}.evaluate" if order.evaluate else f"{order.run}.learn"
+    return f"{order.run}.{'evaluate' if order.evaluate else 'forget' if order.into else 'learn'}"
 
 
 def _running(session: Session, order: Order) -> str | None:
@@ -225,6 +227,7 @@ def write_job(folder: Path, order: Order, federation: str) -> None:
         "federation": federation,
         "recipe": order.recipe,
         "evaluate": order.evaluate,
+        "into": order.into,
     }
     workflow = {"id": "rounds", "path": "fedlu.flare.controller.RoundsController", "args": arguments}
     executor = {"path": "fedlu.flare.executor.SiteExecutor", "args": {}}
@@ -303,7 +306,7 @@ def status(folder: Path) -> dict[str, Any]:
 def stop(folder: Path, run: str) -> int:
     """Abort the jobs of a run; how many there were. What was learned is kept."""
     kit, number = kit_of(folder, "person"), 0
-    names = {job_name(Order(run, {}, Rules())), job_name(Order(run, {}, Rules(), evaluate="test"))}
+    names = {f"{run}.{what}" for what in ("learn", "evaluate", "forget")}
     try:
         with _session(folder, kit) as session:
             for job in session.list_jobs():

@@ -6,7 +6,10 @@ metrics, and `tokens.safetensors`, the tokens that each site registered.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,9 @@ from fedlu.federated.rounds import Progress
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 from fedlu.federated.wire import TOKEN_BYTES
+from fedlu.graph.federation import whole_folder
 from fedlu.results import runs
+from fedlu.results.forgetting import CYCLES, FORGETTING, TOLERANCE
 from fedlu.results.runs import Party, Watch, alone, open_folder, read_json, read_metrics
 
 TOKENS = "tokens.safetensors"
@@ -75,6 +80,46 @@ def evaluate(folder: Path, split: str, transport: Transport, rules: Rules) -> di
         progress = Progress(**read_json(folder / "state.json")["progress"])
         source = runs.ALL_OF_VALID if split == "valid" else split
         return rounds.measure(party.server, transport, progress.round, source, best=True, rules=rules)
+
+
+def forget(
+    source: Path, target: Path, before: Transport, after: Callable[[], Transport], rules: Rules
+) -> dict[str, Any]:
+    """Let the sites forget what they have to, together, and leave the run that has forgotten in `target`.
+
+    `before` carries messages about the run as it is, `after` about the new one. Nothing is saved on the way: a
+    forgetting that is broken off begins again, and ends the same.
+    """
+    read_metrics(source)
+    if (target / "metrics.json").exists():
+        return read_metrics(target)
+    config = read_json(source / "config.json")
+    settings, sites = Settings(**config["settings"]), config["fingerprint"].split(" ")
+    full = replace(rules, quorum=1.0)  # who is away cannot have forgotten
+    with alone(source):
+        party = _gather(source, settings, sites, before, full)
+        runs.restore(source, party)
+        start = time.perf_counter()
+        events = list(rounds.forget(party.server, before, cycles=CYCLES, tolerance=TOLERANCE))
+        seconds = time.perf_counter() - start
+    with whole_folder(target) as new:
+        runs.write_json(new / "config.json", config)
+        transport = after()
+        forgotten = _gather(new, settings, sites, transport, full)
+        _carry_over(forgotten.server, party.server)
+        with (new / "events.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
+        progress = Progress(round=len(events), rounds=len(events), finished=True)
+        runs.save_checkpoint(new, forgotten, progress, (new / "events.jsonl").stat().st_size, seconds)
+        facts = {"from": source.name, "cycles": len(events), "reached": events[-1].content, "seconds": seconds}
+        runs.write_json(new / FORGETTING, facts)
+        return {**runs.finish(new, forgotten, progress, config, full), "forgetting": facts}
+
+
+def _carry_over(new: Server, old: Server) -> None:
+    """The rows that are still shared, by their tokens; what nobody names any more is gone."""
+    number_of = {token: number for number, token in enumerate(old.tokens)}
+    new.table = old.table[[number_of[token] for token in new.tokens]]
 
 
 def _gather(folder: Path, settings: Settings, sites: list[str], transport: Transport, rules: Rules) -> Party:

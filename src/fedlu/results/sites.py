@@ -42,7 +42,7 @@ from fedlu.federated.messages import (
     check_rows,
 )
 from fedlu.graph.federation import ClientGraph, Federation
-from fedlu.results.runs import open_folder, read_json, sampled, save_arrays, write_json
+from fedlu.results.runs import ledger_of, open_folder, read_json, sampled, save_arrays, write_json
 
 KEPT_ROUNDS = 2
 """How many rounds a site can be asked for again: the server saves after each, so it falls back by one at the most."""
@@ -65,14 +65,15 @@ class Site:
     """Answers as a `Client` does, and can be killed at any moment."""
 
     def __init__(self, graph: ClientGraph, settings: Settings, folder: Path):
+        graph = as_learned(graph, folder)
         config = {
             "settings": asdict(settings),
             "fingerprint": Federation(graph.name, (graph,)).fingerprint,
             "fedlu": fedlu.__version__,
         }
         open_folder(folder, config, resume=True)
-        self.folder, self.name = folder, graph.name
-        self._new_client: Callable[[], Client] = lambda: _client_of(graph, settings)
+        self.folder, self.name, self.settings = folder, graph.name, settings
+        self._new_client: Callable[[], Client] = lambda: client_of(graph, settings)
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.records: list[Record] = []
         self.forgotten_up_to = 0
@@ -131,6 +132,17 @@ class Site:
         self.client.keep(message)
         if not self.records:  # it never was among the clients of a round
             self._save(0, "", {})
+        self._save_best(message)
+
+    def adopt(self, client: Client, number: int) -> None:
+        """Begin, and be done, with a client that was made elsewhere."""
+        self.client = client
+        self._save(number, "", {})
+        self._save_best(Keep(number, tuple(client.best)))
+
+    # --- what is on disk
+
+    def _save_best(self, message: Keep) -> None:
         last = self.records[-1]
         arrays, _ = self.client.state()
         for view in message.views:
@@ -138,8 +150,6 @@ class Site:
             self._write(mine, self._best_file(view, message.round))
             last.best[view] = message.round
         self._write_records()
-
-    # --- what is on disk
 
     def _save(self, number: int, request: str, losses: dict[str, float]) -> None:
         arrays, counters = self.client.state()
@@ -213,7 +223,13 @@ class Site:
         return self.folder / f"best-{view}-{number:06}.safetensors"
 
 
-def _client_of(graph: ClientGraph, settings: Settings) -> Client:
+def as_learned(graph: ClientGraph, folder: Path) -> ClientGraph:
+    """Without what the run in this folder has forgotten."""
+    ledger = ledger_of(folder)
+    return graph if ledger is None else ledger.apply(Federation(graph.name, (graph,)))[0].clients[0]
+
+
+def client_of(graph: ClientGraph, settings: Settings) -> Client:
     client = Client(graph, settings)
     client.exams = [sampled(exam, settings) for exam in client.exams]
     return client
