@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    save(partition(read("nations"), clients=2, by="random", seed=1), tmp_path / "data", {})
+    save(partition(read("nations"), clients=2, by="random", seed=1, forget=0.02), tmp_path / "data", {})
     for old, new in {"client-0": "north", "client-1": "south"}.items():
         (tmp_path / "data" / old).rename(tmp_path / new)
     (plan,) = blocks("toml")
@@ -67,4 +67,8 @@ def test_two_hospitals_on_two_machines(desk: Path) -> None:
     assert "first: valid" in said["federation evaluate"]
     assert "first: round 6 (done)" in said["site status"]
     assert "first: 0 jobs stopped" in said["federation stop"]
+    assert "triples will be forgotten" in said["site forget"]
+    assert "second: test, after" in said["federation forget"]
+    assert (desk / "state-north" / "second" / "audit.json").is_file()
+    assert not (desk / "state-south" / "second" / "audit.json").exists()
     assert "kits/east" in said["federation add-site"]
