@@ -20,7 +20,7 @@ from fedlu.flare import lead
 from fedlu.flare.processes import kit_of
 from fedlu.flare.provisioning import Person, Plan, Site, init
 from tests.flare.conftest import options
-from tests.flare.deployment import Deployment, wait_until
+from tests.flare.deployment import PATIENCE, Deployment, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ BAD_SITE = """
                 return honest(message)
             rows = message.rows
             if message.round == 8:
-                time.sleep(45)
+                time.sleep(SLEEP)
             return honest({
                 2: lambda: replace(message, rows=np.full_like(rows, np.nan)),
                 3: lambda: replace(message, rows=rows[:-1]),
@@ -55,10 +55,11 @@ BAD_SITE = """
 
 def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment, tmp_path: Path) -> None:
     """Over the wire: NaN, wrong shapes, oversized, replayed, of another type, out of bounds, and too late."""
-    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BAD_SITE))
+    deadline = int(PATIENCE / 12)
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BAD_SITE).replace("SLEEP", str(1.5 * deadline)))
     federation.kill("client-2")
     federation.start("client-2", PYTHONPATH=str(tmp_path))
-    federation.learn("hostile", *options(rounds=8), "--quorum", "0.6", "--deadline", "30")
+    federation.learn("hostile", *options(rounds=8), "--quorum", "0.6", "--deadline", str(deadline))
     federation.finish("hostile")
     events = [json.loads(line) for line in (federation.runs / "hostile" / "events.jsonl").read_text().splitlines()]
     reasons = [event["dropped"].get("client-2", "") for event in events]

@@ -71,17 +71,3 @@ def test_no_label_and_no_key_is_on_the_wire(secrets: Federation, tmp_path: Path)
         for form in (key, key.hex().encode(), base64.b64encode(key)):
             assert not line.heard(form)
         assert json.loads((federation.runs / "overheard" / "metrics.json").read_text())["rounds"] == 3
-
-
-def test_over_tls_not_even_tokens_are_heard(secrets: Federation, tmp_path: Path) -> None:
-    """The same ear at a line as it is deployed: what registers and connects is not understood."""
-    with deployed(tmp_path, secrets) as federation, Wiretap(federation.port) as line:
-        path = federation.kits["client-0"] / "startup" / "fed_client.json"
-        path.write_text(path.read_text().replace(f"localhost:{federation.port}", f"localhost:{line.own_port}"))
-        federation.start()
-        federation.learn("private", *options(rounds=3, warm_rounds=1))
-        federation.finish("private")
-        key = bytes.fromhex(federation.key.read_text())
-        assert line.count > 10_000
-        assert not line.heard(b"evaluate_every")
-        assert not any(line.heard(token) for token in tokens(secrets.clients[0].vocabulary.entities, key))

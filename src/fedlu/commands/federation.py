@@ -90,6 +90,7 @@ def learn(
     silence: Annotated[int, typer.Option(help="Seconds without a sign of life after which a site is gone.")] = 60,
     aggregate: Annotated[str, typer.Option(help="mean, median or trimmed.")] = "mean",
     norm_bound: Annotated[float, typer.Option(help="Drop a site's answer if a row is longer than this.")] = 1000.0,
+    sites: Annotated[str, typer.Option(help="Names with commas between them; all of the kit by default.")] = "",
     patience: Annotated[int, typer.Option(help="Seconds without a new round before giving up.")] = 3600,
 ) -> None:
     """Learn over the sites of a federation. Broken jobs are sent again, and go on where they were.
@@ -112,6 +113,7 @@ def learn(
     overrides = {**parse_overrides(settings or []), "seed": seed}
     values = resolve(recipe, method=method, model=model, overrides=overrides)
     order = lead.Order(run, dict(vars(values)), Rules(quorum, aggregate, norm_bound), deadline, silence, recipe)
+    order.sites = [site.strip() for site in sites.split(",") if site.strip()]
     with Board() as board:
         metrics = lead.learn(kit, order, watch=board.show, say=notes.print, patience=patience)
     show_metrics(metrics["test"], f"{run}: test, after {metrics['rounds']} rounds")

@@ -81,6 +81,9 @@ class RoundsController(Controller):  # type: ignore[misc]
             self.outcome = {"state": "failed", "final": True, "reason": str(refused), "code": refused.exit_code}
         except OSError as trouble:  # a full disk, say: what was saved is whole, so it can go on once there is room
             self.outcome = {"state": "failed", "final": False, "reason": f"the server: {trouble.strerror or trouble}"}
+        except Exception as bug:  # the lead is to know of it, too
+            self.log.exception("%s", self.run_name)
+            self.outcome = {"state": "failed", "final": True, "reason": f"the server failed ({type(bug).__name__})"}
         self.log.info("%s: %s %s", self.run_name, self.outcome["state"], self.outcome.get("reason", ""))
         self.heard.wait(timeout=LINGER)
         if self.outcome["state"] == "failed":

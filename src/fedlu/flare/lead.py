@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -28,7 +28,7 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fedlu.errors import FedluError, UnavailableError
+from fedlu.errors import FedluError, InputError, UnavailableError
 from fedlu.federated.arrivals import Rules
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.flare.controller import PAUSE, STATUS
@@ -40,10 +40,6 @@ POLL_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
 LONGEST_PAUSE = 10.0
 Say = Callable[[str], object]
-
-
-class StoppedError(FedluError):
-    """The run was stopped by a person; it can be taken up again."""
 
 
 @dataclass
@@ -61,6 +57,7 @@ class Order:
     """The run that shall have forgotten."""
     sites: list[str] = field(default_factory=list)
     """Those of the kit, unless said otherwise."""
+    everywhere: bool = True
 
 
 @dataclass
@@ -77,7 +74,10 @@ def learn(
 ) -> dict[str, Any]:
     """Until the run is done; `patience` is how many seconds without a new round are borne."""
     kit = kit_of(folder, "person")
-    order.sites = order.sites or list(kit["sites"])
+    strangers = set(order.sites) - set(kit["sites"])
+    if strangers:
+        raise InputError(f"no site {min(strangers)!r}", remedy=f"choose from {', '.join(kit['sites'])}")
+    order.everywhere, order.sites = not order.sites, order.sites or list(kit["sites"])
     seen, pause, last = _Seen(), 1.0, time.monotonic()
     while True:
         before = seen.round
@@ -85,8 +85,8 @@ def learn(
             with _session(folder, kit) as session:
                 job = _running(session, order) or _submit(session, order, kit)
                 _follow(session, job, order, seen, watch)
-        except (NoConnection, UnavailableError) as away:
-            seen.outcome = {"state": "failed", "final": False, "reason": f"no connection to the server ({away})"}
+        except UnavailableError as away:
+            seen.outcome = {"state": "failed", "final": False, "reason": away.what}
         state = seen.outcome.get("state")
         if state == "finished":
             result: dict[str, Any] = seen.outcome["result"]
@@ -116,10 +116,8 @@ def _follow(session: Session, job: str, order: Order, seen: _Seen, watch: Watch 
     while True:
         try:
             status = session.do_app_command(job, STATUS, {"since": seen.round})
-        except NoConnection:
+        except (NoConnection, AuthorizationError):
             raise
-        except AuthorizationError as refused:
-            raise FedluError(f"the server lets only leads lead ({refused})") from None
         except Exception as trouble:  # not begun yet, or over
             if _is_over(session, job):
                 seen.outcome = seen.outcome or {"state": "failed", "final": False, "reason": _ending(session, job)}
@@ -213,7 +211,7 @@ def write_job(folder: Path, order: Order, federation: str) -> None:
     meta = {
         "name": job_name(order),
         "resource_spec": {},
-        "deploy_map": {"app": ["@ALL"]},
+        "deploy_map": {"app": ["@ALL"] if order.everywhere else ["server", *order.sites]},
         "min_clients": needed,
         "mandatory_clients": order.sites if needed == len(order.sites) else [],
     }
@@ -249,14 +247,21 @@ def _plain_rules(rules: Rules) -> dict[str, Any]:
 
 @contextmanager
 def _session(folder: Path, kit: dict[str, Any]) -> Iterator[Session]:
-    session = connect(folder, kit)
+    """A session in which whatever FLARE raises is a refusal or an absence of the server, said in a line."""
+    session = None
     try:
+        session = connect(folder, kit)
         yield session
+    except FedluError:
+        raise
+    except (AuthenticationError, AuthorizationError) as refused:
+        raise FedluError(f"the server refuses {kit['name']} ({refused})", remedy="ask who made the kits") from None
+    except Exception as away:
+        raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
     finally:
-        try:
-            session.close()
-        except Exception as trouble:  # it is being left anyway
-            logging.getLogger(__name__).debug("%s", trouble)
+        with suppress(Exception):  # it is being left anyway
+            if session is not None:
+                session.close()
 
 
 def connect(folder: Path, kit: dict[str, Any]) -> Session:
@@ -269,12 +274,6 @@ def connect(folder: Path, kit: dict[str, Any]) -> Session:
             return new_secure_session(
                 kit["name"], str(here / folder), timeout=CONNECT_SECONDS, command_timeout=20.0, auto_login_max_tries=2
             )
-    except (AuthenticationError, AuthorizationError) as refused:
-        raise FedluError(f"the server refuses {kit['name']} ({refused})", remedy="ask who made the kits") from None
-    except NoConnection:
-        raise
-    except Exception as trouble:
-        raise UnavailableError(f"no session with the server ({trouble})", remedy="is it running?") from None
     finally:
         os.chdir(here)
 
@@ -282,37 +281,24 @@ def connect(folder: Path, kit: dict[str, Any]) -> Session:
 def status(folder: Path) -> dict[str, Any]:
     """Who is connected, and what is being learned."""
     kit = kit_of(folder, "person")
-    try:
-        with _session(folder, kit) as session:
-            info = session.get_system_info()
-            clients = {client.name: client.last_connect_time for client in info.client_info}
-            jobs = [
-                {"name": job.get("job_name"), "status": job.get("status"), "submitted": job.get("submit_time")}
-                for job in session.list_jobs()
-            ]
-            running = {}
-            for job in info.job_info:
-                try:
-                    running[job.job_id] = session.do_app_command(job.job_id, STATUS, {"since": 10**9})["progress"]
-                except (JobNotRunning, AuthorizationError, InternalError):
-                    continue
-    except NoConnection as away:
-        raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
-    now = time.time()
-    sites = {site: now - clients[site] if clients.get(site) else None for site in kit["sites"]}
-    return {"federation": kit["federation"], "sites": sites, "jobs": jobs, "running": list(running.values())}
+    with _session(folder, kit) as session:
+        info = session.get_system_info()
+        jobs = [{"name": job.get("job_name"), "status": job.get("status")} for job in session.list_jobs()]
+        running = []
+        for job in info.job_info:
+            with suppress(JobNotRunning, AuthorizationError, InternalError):
+                running.append(session.do_app_command(job.job_id, STATUS, {"since": 10**9})["progress"])
+    heard = {client.name: client.last_connect_time for client in info.client_info}
+    sites = {site: time.time() - heard[site] if heard.get(site) else None for site in kit["sites"]}
+    return {"federation": kit["federation"], "sites": sites, "jobs": jobs, "running": running}
 
 
 def stop(folder: Path, run: str) -> int:
     """Abort the jobs of a run; how many there were. What was learned is kept."""
-    kit, number = kit_of(folder, "person"), 0
-    names = {f"{run}.{what}" for what in ("learn", "evaluate", "forget")}
-    try:
-        with _session(folder, kit) as session:
-            for job in session.list_jobs():
-                if job.get("job_name") in names and not str(job.get("status", "")).startswith("FINISHED"):
-                    session.abort_job(job["job_id"])
-                    number += 1
-    except NoConnection as away:
-        raise UnavailableError(f"no connection to the server ({away})", remedy="is it running?") from None
+    names, number = {f"{run}.{what}" for what in ("learn", "evaluate", "forget")}, 0
+    with _session(folder, kit_of(folder, "person")) as session:
+        for job in session.list_jobs():
+            if job.get("job_name") in names and not str(job.get("status", "")).startswith("FINISHED"):
+                session.abort_job(job["job_id"])
+                number += 1
     return number
