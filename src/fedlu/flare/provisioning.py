@@ -99,7 +99,8 @@ def _checked(plan: Plan, path: Path) -> Plan:
     for name in (plan.name, *names):
         if not is_name(name) or "." in name:
             raise InputError(f"{name!r} is no name", where=path, remedy="use letters, digits, - and _")
-    for each in (plan.organisation, *(party.organisation for party in (*plan.sites, *plan.people))):
+    owners = [*(site.organisation for site in plan.sites), *(person.organisation for person in plan.people)]
+    for each in (plan.organisation, *owners):
         if not re.fullmatch(r"[A-Za-z0-9_]+", each):
             raise InputError(f"organisation {each!r}", where=path, remedy="use letters, digits and _")
     if len(set(names)) < len(names) or len(names) < 2:
