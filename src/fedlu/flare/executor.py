@@ -6,7 +6,7 @@ import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -23,8 +23,10 @@ from fedlu.flare.processes import SiteFiles, die_with_parent
 from fedlu.flare.transport import TASKS
 from fedlu.graph.federation import Federation, load_client, refuse_leaks
 from fedlu.results.runs import alone, refuse_too_large
-from fedlu.results.site_forgetting import ForgettingSite
 from fedlu.results.sites import Site
+
+if TYPE_CHECKING:
+    from fedlu.results.site_forgetting import ForgettingSite
 
 PATIENCE = 30.0
 KINDS = {name: name.capitalize() for name in TASKS}
@@ -93,4 +95,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         graph = replace(graph, name=name)  # draws are named by it: the same at every restart, wherever the data is
         refuse_too_large(Federation(name, (graph,)), settings)
         site = Site(graph, settings, self.files.state / message.run)
-        return ForgettingSite(site, self.files.state / message.into) if message.into else site
+        if not message.into:
+            return site
+        from fedlu.results.site_forgetting import ForgettingSite  # with all that an audit needs
+
+        return ForgettingSite(site, self.files.state / message.into)
