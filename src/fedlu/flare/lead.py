@@ -33,7 +33,7 @@ from fedlu.federated.arrivals import Rules
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.flare.controller import PAUSE, STATUS
 from fedlu.flare.processes import HEARTBEAT_SECONDS, kit_of
-from fedlu.flare.transport import TASKS
+from fedlu.flare.transport import GONE, TASKS
 from fedlu.results.runs import Watch
 
 POLL_SECONDS = 0.5
@@ -127,7 +127,8 @@ def _follow(session: Session, job: str, order: Order, seen: _Seen, watch: Watch 
             continue
         for event in status.get("events", []):
             seen.round = event["round"]
-            seen.away = {site: seen.away.get(site, time.time()) for site in event["dropped"]}
+            gone = [site for site, reason in event["dropped"].items() if reason == GONE]
+            seen.away = {site: seen.away.get(site, time.time()) for site in gone}
             if watch is not None:
                 watch(RoundEvent(**event), Progress(**status["progress"]))
         if status["state"] != "running":
