@@ -73,8 +73,8 @@ class ForgettingBoard:
         self.status.stop()
 
     def show(self, event: ForgetEvent) -> None:
-        valid = " ".join(f"{view} {mrr:.4f}" for view, mrr in event.valid.items())
-        self.status.update(f"forgetting: cycle {event.cycle}, valid MRR {valid}")
+        valid = " ".join(f"{view} {mrr:.4f}" for view, mrr in (event.valid or {}).items())
+        self.status.update(f"forgetting: cycle {event.cycle}" + f", valid MRR {valid}" * bool(valid))
 
 
 def show_audit(result: dict[str, Any], title: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pykeen.nn.modules import HolEInteraction
 
-from fedlu.embedding.models import model_of
+from fedlu.embedding.models import model_of, size_of
 from fedlu.embedding.pykeen_models import PykeenScorer
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import Fused, Rows, Scorer
@@ -103,3 +103,11 @@ def test_unknown_names_suggest() -> None:
         model_of("pykeen:HolEE", dimension=4, margin=1.0)
     with pytest.raises(InputError, match="or pykeen:NAME for one of PyKEEN's"):
         model_of("HolE", dimension=4, margin=1.0)
+
+
+@pytest.mark.parametrize("name", ["HolE", "PairRE", "TuckER", "ConvE", "QuatE", "CrossE"])
+def test_the_size_is_known_before_anything_is_made(name: str) -> None:
+    size, model = size_of(f"pykeen:{name}", dimension=32), model_of(f"pykeen:{name}", dimension=32, margin=1)
+    own = model.scorer.parameters
+    assert (size.entity_width, size.relation_width) == (model.entity_width, model.relation_width)
+    assert size.own == (0 if own is None else own.values.size)

@@ -135,6 +135,8 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
         fedlu.learn(data, model="TransX", out=tmp_path / "new")
     with pytest.raises(InputError, match=r"need about [\d.]+ GB"):
         fedlu.learn(data, out=tmp_path / "new", dimension=10**9)
+    with pytest.raises(InputError, match=r"need about [\d.]+ GB"):  # nearly all of it for TuckER's core
+        fedlu.learn(data, model="pykeen:TuckER", out=tmp_path / "new", dimension=3000)
     with pytest.raises(InputError, match="no finished run"):
         fedlu.evaluate(tmp_path / "thesis")
     assert not (tmp_path / "new").exists()

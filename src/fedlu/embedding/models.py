@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlu.embedding.kernels import Floats
-from fedlu.embedding.scorers import MODELS, Formulas, Fused, Scorer, check_device
-from fedlu.errors import InputError
+from fedlu.embedding.scorers import Formulas, Fused, Scorer, check_device, shape_of
 
 PYKEEN = "pykeen:"
 
@@ -30,6 +29,28 @@ class Model:
         return random.uniform(-limit, limit, size=(rows, self.relation_width)).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class Size:
+    """How many numbers a model is made of, known before anything is made."""
+
+    entity_width: int
+    relation_width: int
+    own: int = 0
+    """What the model learns besides rows."""
+    expanded: int = 1
+    """How many numbers stand for a score while a batch is computed."""
+
+
+def size_of(name: str, *, dimension: int) -> Size:
+    if name.startswith(PYKEEN):
+        from fedlu.embedding.pykeen_models import shape_without_numbers
+
+        entity, relation, own = shape_without_numbers(name.removeprefix(PYKEEN), dimension)
+        return Size(entity, relation, own, expanded=3 * entity)
+    shape = shape_of(name)
+    return Size(shape.entity_width * dimension, shape.relation_width * dimension)
+
+
 def model_of(name: str, *, dimension: int, margin: float, seed: int = 0, device: str = "") -> Model:
     """A native model, or `pykeen:NAME` for any of PyKEEN's interactions; fused, unless a torch device is named."""
     if device:
@@ -39,10 +60,7 @@ def model_of(name: str, *, dimension: int, margin: float, seed: int = 0, device:
 
         scorer = PykeenScorer(name.removeprefix(PYKEEN), dimension, seed, device or "cpu")
         return Model(scorer, scorer.entity_width, scorer.relation_width, scorer.is_complex)
-    if name not in MODELS:
-        known = ", ".join(MODELS)
-        raise InputError(f"no model {name!r}", remedy=f"choose one of {known}, or {PYKEEN}NAME for one of PyKEEN's")
-    shape = MODELS[name]
+    shape = shape_of(name)
     return Model(
         scorer=Formulas(name, margin, device) if device else Fused(name, margin),
         entity_width=shape.entity_width * dimension,

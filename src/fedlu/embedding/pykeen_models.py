@@ -7,6 +7,7 @@ some interactions (unit quaternions for QuatE, say); these are not part of the i
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import math
@@ -27,6 +28,20 @@ SMALL_SIZES = {"k": 4, "s": 1}
 """The letters in PyKEEN's shapes that are not the dimension: quaternion parts, slices; scales."""
 COMPARED_AT_ONCE = 1 << 22
 """How many numbers of candidates are expanded at a time while ranking."""
+
+
+def shape_without_numbers(name: str, dimension: int) -> tuple[int, int, int]:
+    """The widths of entities and relations and how many numbers of its own, without room for any of them."""
+    with contextlib.suppress(InputError):
+        make_interaction(name, 32)  # PyKEEN keeps some constants once made: they are to be made of real numbers
+    with torch.device("meta"):
+        interaction = make_interaction(name, dimension)
+    parts = 2 if interaction.is_complex else 1
+    widths = [
+        parts * sum(math.prod(_sizes(shape, dimension)) for shape in shapes)
+        for shapes in (interaction.entity_shape, interaction.relation_shape)
+    ]
+    return widths[0], widths[1], sum(weight.numel() for weight in interaction.parameters())
 
 
 class PykeenScorer:

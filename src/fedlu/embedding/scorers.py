@@ -94,7 +94,8 @@ MODELS = {
 
 def shape_of(model: str) -> Shape:
     if model not in MODELS:
-        raise InputError(f"no model {model!r}", remedy=f"choose one of {', '.join(MODELS)}")
+        known = ", ".join(MODELS)
+        raise InputError(f"no model {model!r}", remedy=f"choose one of {known}, or pykeen:NAME for one of PyKEEN's")
     return MODELS[model]
 
 

@@ -41,6 +41,10 @@ VIEWS = {"independent": ("local",), "centralized": ("global",)}
 ALL_VIEWS = ("local", "global", "blend")
 
 
+REHEARSAL = 0.85
+"""What is rehearsed while forgetting is learned at the rate of this part of the rounds: that of the last is too low."""
+
+
 @dataclass(frozen=True)
 class Exam:
     """Triples to rank, by split, and against what: a client has one of its own, the centralized one has everybody's."""
@@ -135,7 +139,7 @@ class Client:
         self.disturbed[np.unique(request.forget[:, [0, 2]])] = True
         settings = self.settings
         self.unlearner = Unlearner(
-            replace(self.learner, rate=settings.rate_in(settings.rounds)),
+            replace(self.learner, rate=settings.rate_in(max(1, round(REHEARSAL * settings.rounds)))),
             memories,
             request,
             self._teaching(since=settings.rounds),

@@ -98,8 +98,8 @@ class ForgetEvent:
     cycle: int
     content: bool
     """Whether at every client, before this cycle, what has to go stood where it should."""
-    valid: dict[str, float]
-    """MRR by view, after the interference of this cycle."""
+    valid: dict[str, float] | None
+    """MRR by view, once all stands where it should."""
     bytes_up: dict[str, int]
     bytes_down: dict[str, int]
     seconds: float
@@ -118,16 +118,17 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
         content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
-        valid = _mrr(measure(server, transport, cycle, "valid"))
-        restored = all(valid[view] >= before[view] - tolerance for view in valid)
+        valid, reached = None, False
         if content:
+            valid = _mrr(measure(server, transport, cycle, "valid"))
             best, waited = (sum(valid.values()), 0) if sum(valid.values()) > best else (best, waited + 1)
-        reached = content and (restored or waited >= FORGET_PATIENCE)
+            restored = all(valid[view] >= before[view] - tolerance for view in valid)
+            reached = restored or waited >= FORGET_PATIENCE
         if not reached:
             _forget_step(server, transport, 2 * cycle, "decay", up, down)
         finished = reached or cycle == cycles
         if finished:
-            transport.keep(Keep(cycle, tuple(view for view in valid if view != "blend")))
+            transport.keep(Keep(cycle, tuple(view for view in before if view != "blend")))
         yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
         if finished:
             return

@@ -35,7 +35,7 @@ CANDIDATES = 1024
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 UNSEEN = 8192
-"""Valid triples that stand for all of them."""
+"""Valid triples of the relations concerned, that stand for all of them."""
 STEP = 0.5
 """How far a step of interference moves the score of a triple at most."""
 FAR = 4.0
@@ -93,8 +93,10 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.forgotten = _evenly(request.forget, request.known)
-        some = np.random.default_rng(0).permutation(len(request.valid))[:UNSEEN]
-        self.unseen = _evenly(request.valid[np.sort(some)], request.known)
+        alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
+        alike = alike if len(alike) >= ENOUGH else request.valid
+        some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
+        self.unseen = _evenly(alike[np.sort(some)], request.known)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, request.goal)

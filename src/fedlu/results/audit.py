@@ -10,6 +10,7 @@ import json
 import platform
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,15 +212,23 @@ def _sets(graph: ClientGraph, forget: Triples) -> dict[str, Triples]:
 
 
 def _ranks(exhibit: Exhibit, forget: dict[str, Triples], views: list[str]) -> dict[str, Any]:
-    """By view and set: the mean over the clients, weighted by the number of triples."""
+    """By view and set: the mean over the clients, weighted by the number of triples.
+
+    The forgotten are ranked against each other, as strangers; elsewhere they are filtered like all true triples, so
+    that the numbers can be compared with those of before.
+    """
     found: dict[str, dict[str, dict[str, Any]]] = {view: {} for view in views}
     for client in exhibit.clients:
         graph = client.graph
-        known = FilterIndex.of(graph.known, len(graph.vocabulary.entities), len(graph.vocabulary.relations))
+        sizes = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
+        known = FilterIndex.of(graph.known, *sizes)
+        with_forgotten = FilterIndex.of(np.concatenate([graph.known, forget[client.name]]), *sizes)
         for name, triples in _sets(graph, forget[client.name]).items():
             if not len(triples):
                 continue
-            ranks = rank_views(lambda queries, client=client: client.scores(queries, best=True), views, triples, known)  # type: ignore[misc]
+            hidden = known if name == "forget" else with_forgotten
+            score = partial(client.scores, best=True)
+            ranks = rank_views(score, views, triples, hidden)
             for view in views:
                 found[view].setdefault(name, {})[client.name] = summarize(ranks[view])
     return {

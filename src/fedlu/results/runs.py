@@ -31,7 +31,7 @@ from safetensors.numpy import load_file, save_file
 
 import fedlu
 from fedlu.config import Settings, resolve
-from fedlu.embedding.models import model_of
+from fedlu.embedding.models import size_of
 from fedlu.embedding.ranking import FilterIndex
 from fedlu.errors import InputError
 from fedlu.federated import rounds
@@ -191,10 +191,13 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     entities = sum(len(client.vocabulary.entities) for client in data.clients)
     if settings.method == "centralized":
         entities = len(data.entities)
-    width = model_of(settings.model, dimension=settings.dimension, margin=settings.margin).entity_width
-    copies = 2 * (1 + 2) + 2  # two tables with the moments of Adam, and the best of each
-    batch = settings.batch_size * settings.negatives * 8  # scores, slopes and what is made of them
-    needed = 4 * (entities * width * copies + batch)
+    size = size_of(settings.model, dimension=settings.dimension)
+    width, directions = size.entity_width, 2 if settings.reciprocal else 1
+    relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
+    tables = entities * width * (2 * (1 + 2) + 2)  # two tables with the moments of Adam, and the best of each
+    others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
+    batch = settings.batch_size * settings.negatives * (8 + size.expanded)  # scores, slopes and what is made of them
+    needed = 4 * (tables + others + batch)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > 0.9 * there:
         room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"

@@ -1,0 +1,84 @@
+"""`fedlu forget` and `audit` as a person meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedlu.graph import load, partition, read, save
+from fedlu.results import runs
+from tests.test_cli import run
+
+QUICK = ["--set", "dimension=16", "--set", "rounds=12", "--set", "warm_rounds=4", "--set", "learning_rate=0.02"]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    save(partition(read("nations"), clients=2, by="random", forget=0.03), folder / "nations", {})
+    settings = dict(each.split("=") for each in QUICK if "=" in each)
+    runs.learn(folder / "nations", out=folder / "run", **settings)
+    return folder
+
+
+def test_forget_then_audit(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run("forget", learned / "run", "--forget-sets", "--out", tmp_path / "out", capsys=capsys)
+    assert code == 0, err
+    assert out.startswith("forgot ")
+    assert f"next: fedlu audit {tmp_path / 'out'}" in out
+    code, out, err = run("audit", tmp_path / "out", "--no-retrain", capsys=capsys)
+    assert code == 0
+    for word in ("forget", "neighbourhood", "membership AUC", "asked: ", "approximate unlearning"):
+        assert word in out
+    code, out, _ = run("audit", tmp_path / "out", "--no-retrain", "--json", capsys=capsys)
+    assert json.loads(out)["forgotten"] == json.loads((tmp_path / "out" / "audit.json").read_text())["forgotten"]
+
+
+def test_a_dry_run_names_what_would_go(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    client = load(learned / "nations").clients[0]
+    relation = client.vocabulary.relations[0]
+    code, out, _ = run("forget", learned / "run", "--relation", relation, "--dry-run", capsys=capsys)
+    assert code == 0
+    triples = [t for t in client.vocabulary.labels(client.known) if t[1] == relation]
+    assert f"{len(triples)} triples would go; nothing was changed" in out
+    assert all(f"{client.name}: {' | '.join(triple)}" in out for triple in triples)
+
+
+def test_forgotten_triples_are_skipped_with_a_count(
+    learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("forget", learned / "run", "--fraction", "0.02", "--seed", "3", "--out", tmp_path / "out", capsys=capsys)
+    number = sum(json.loads((tmp_path / "out" / "forgetting.json").read_text())["forgotten"].values())
+    command = ["learn", learned / "nations", "--ledger", tmp_path / "out", "--out", tmp_path / "again", *QUICK]
+    code, _, err = run(*command, capsys=capsys)
+    assert code == 0
+    assert f"{number} forgotten triples in the data were skipped" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--forget-sets"], "no --out; name the folder of the run that has forgotten"),
+        (["--out", "OUT"], "what is to be forgotten?; give one of --triples"),
+        (["--out", "OUT", "--entity", "cubaa"], "no entity 'cubaa'; did you mean cuba"),
+        (["--out", "OUT", "--triples", "missing.tsv", "--client", "client-0"], "missing.tsv"),
+    ],
+)
+def test_refusals_are_one_line(
+    learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    given = [str(tmp_path / "out") if each == "OUT" else each for each in options]
+    code, out, err = run("forget", learned / "run", *given, capsys=capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_audit_of_a_run_that_forgot_nothing(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run("audit", learned / "run", capsys=capsys)
+    assert (code, err) == (
+        2,
+        f"fedlu: {learned / 'run'}: nothing was forgotten here; audit a run that `fedlu forget` wrote\n",
+    )
