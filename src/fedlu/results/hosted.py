@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings
-from fedlu.embedding.models import model_of
+from fedlu.embedding.models import size_of
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.arrivals import QuorumError, Rules
@@ -124,8 +124,8 @@ def _carry_over(new: Server, old: Server) -> None:
 
 def _gather(folder: Path, settings: Settings, sites: list[str], transport: Transport, rules: Rules) -> Party:
     """The server with its sites registered. A run begins with all of them; later, some may be away."""
-    model = model_of(settings.model, dimension=settings.dimension, margin=settings.margin)
-    server = Server(model.entity_width, settings.start_range, settings.seed)
+    width = size_of(settings.model, dimension=settings.dimension).entity_width
+    server = Server(width, settings.start_range, settings.seed)
     before = _read_tokens(folder / TOKENS)
     here = {each.client: each for each in transport.register() if not isinstance(each, Missing)}
     for name, old in before.items():
