@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvflare.fuel.flare_api.api_spec import AuthorizationError
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, NoConnection
 
 from fedlu.federated.arrivals import Rules
 from fedlu.flare import lead
@@ -187,9 +187,20 @@ def job_with(folder: Path, federation: Deployment, **changes: Any) -> Path:
     return folder
 
 
+def session_of(kit: Path) -> Any:
+    """As soon as the server is up."""
+
+    def attempt() -> Any:
+        try:
+            return lead.connect(kit, kit_of(kit, "person"))
+        except NoConnection:
+            return None
+
+    return wait_until(attempt, "a session")
+
+
 def test_a_member_cannot_submit_a_job(federation: Deployment, tmp_path: Path) -> None:
-    kit = federation.kits["member@example.org"]
-    session = lead.connect(kit, kit_of(kit, "person"))
+    session = session_of(federation.kits["member@example.org"])
     try:
         with pytest.raises(AuthorizationError):
             session.submit_job(str(job_with(tmp_path / "job", federation)))
@@ -197,28 +208,36 @@ def test_a_member_cannot_submit_a_job(federation: Deployment, tmp_path: Path) ->
         session.close()
 
 
-def test_foreign_code_is_refused_even_from_the_lead(federation: Deployment, tmp_path: Path) -> None:
-    """Code in the job, and a class of the library that could run any program: neither is ever executed."""
-    session = lead.connect(federation.lead, kit_of(federation.lead, "person"))
+def test_foreign_code_is_never_run_even_for_the_lead(federation: Deployment, tmp_path: Path) -> None:
+    """Code in the job, and a class of the library that could run any program."""
     mark = tmp_path / "mark"
+    own = job_with(tmp_path / "own", federation, **on_both_sides({"id": "evil", "path": "evil.Evil", "args": {}}))
+    (own / "app" / "custom").mkdir()
+    evil = f"class Evil:\n    def __init__(self):\n        open({str(mark)!r}, 'w').close()\n"
+    (own / "app" / "custom" / "evil.py").write_text(evil)
+    touch = {"id": "evil", "path": "subprocess.Popen", "args": {"args": ["touch", str(mark)]}}
+    library = job_with(tmp_path / "library", federation, **on_both_sides(touch))
+    session = session_of(federation.lead)
     try:
-        custom = job_with(tmp_path / "custom", federation)
-        (custom / "app" / "custom").mkdir()
-        (custom / "app" / "custom" / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-        with pytest.raises(Exception, match=r"(?i)authorized|byoc|permi"):
-            session.submit_job(str(custom))
-        touch = {"id": "evil", "path": "subprocess.Popen", "args": {"args": ["touch", str(mark)]}}
-        foreign = job_with(
-            tmp_path / "foreign", federation, client={"components": [touch]}, server={"components": [touch]}
-        )
-        job = session.submit_job(str(foreign))
-        status = wait_until(
-            lambda: (found := str(session.get_job_meta(job).get("status"))).startswith("FINISHED") and found, "an end"
-        )
-        assert status != "FINISHED:COMPLETED"
+        for folder in (own, library):
+            try:
+                job = session.submit_job(str(folder))
+            except (AuthorizationError, InternalError):
+                continue  # refused at the door
+            status = wait_until(lambda job=job: ended(session, job), "the end of a foreign job")
+            assert "COMPLETED" not in status
         time.sleep(1)
         assert not mark.exists()
-        with pytest.raises(AuthorizationError):
+        with pytest.raises((AuthorizationError, InternalError)):  # nor can the lead look into a site's files
             session.ls_target("client-0")
     finally:
         session.close()
+
+
+def on_both_sides(component: dict[str, Any]) -> dict[str, Any]:
+    return {side: {"components": [component]} for side in ("client", "server")}
+
+
+def ended(session: Any, job: str) -> str:
+    status = str(session.get_job_meta(job).get("status"))
+    return status if status.startswith(("FINISHED", "FAILED", "REJECTED", "ABANDONED")) else ""

@@ -54,7 +54,7 @@ def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     hosted.learn(
         folder / "first", settings(), names, over(sites(federation, folder, "first")), rules=RULES, name="nations"
     )
-    ask(federation.clients[1], folder / OWNER / "first", forget_sets=True)
+    ask(federation.clients[1], folder / OWNER / "first", forget_sets=True, goal="suppress")
     return folder
 
 
@@ -92,7 +92,7 @@ def test_sites_forget_as_clients_of_one_process_do(data: Path, learned: Path, tm
     line = Overheard(forgetting(federation, learned))
     metrics = go(federation, learned, line)
     fedlu.learn(data, out=tmp_path / "run", **LEARNED)
-    facts = forget(tmp_path / "run", tmp_path / "forgot", forget_sets=True, client=OWNER)
+    facts = forget(tmp_path / "run", tmp_path / "forgot", forget_sets=True, client=OWNER, goal="suppress")
     expected = json.loads((tmp_path / "forgot" / "metrics.json").read_text())
     assert metrics["forgetting"]["cycles"] == facts["cycles"]
     for view in ("local", "global", "blend"):
