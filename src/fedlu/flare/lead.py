@@ -192,8 +192,9 @@ def _running(session: Session, order: Order) -> str | None:
         number, status = str(job["job_id"]), str(job.get("status", ""))
         if number in running or status.startswith(("SUBMITTED", "APPROVED", "DISPATCHED")):
             return number
-        if status.startswith("RUNNING"):  # left behind by a server that was killed
-            session.abort_job(number)
+        if status.startswith("RUNNING"):  # left behind by a server that was killed; it may know that it is over
+            with suppress(JobNotRunning, InternalError):
+                session.abort_job(number)
     return None
 
 
@@ -300,6 +301,7 @@ def stop(folder: Path, run: str) -> int:
     with _session(folder, kit_of(folder, "person")) as session:
         for job in session.list_jobs():
             if job.get("job_name") in names and not str(job.get("status", "")).startswith("FINISHED"):
-                session.abort_job(job["job_id"])
-                number += 1
+                with suppress(JobNotRunning, InternalError):
+                    session.abort_job(job["job_id"])
+                    number += 1
     return number
