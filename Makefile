@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chromium test lint format bench docs clean
+.PHONY: help setup demo chromium test lint format bench bench-federation docs clean
 
 help:  ## show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -47,6 +47,9 @@ bench: $(READY)  ## measure speed; tables on the screen, JSON under benchmarks/r
 
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench-federation: $(READY)  ## measure what an exchange between machines costs, and 100 clients in one process
+	$(BIN)/python -m benchmarks.federation
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) demo site benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,7 +33,7 @@ HOMES = {  # outside packages that only some modules may know
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation", "results.audit"},
-    "safetensors": {"results.runs", "results.tables", "results.exchange"},
+    "safetensors": {"results.runs", "results.tables", "results.exchange", "results.sites", "results.hosted"},
     "torch": {
         "embedding.scorers",
         "embedding.losses",
@@ -49,6 +49,7 @@ HOMES = {  # outside packages that only some modules may know
     "fastapi": {"explorer"},
     "uvicorn": {"explorer.serving"},
     "nvflare": {"flare"},
+    "psutil": {"flare"},
 }
 FORBIDDEN = {"pickle", "shelve", "marshal", "cloudpickle", "dill", "joblib"}
 

@@ -17,7 +17,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / name
-    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/results.md", "docs/look.md")
+    for name in (
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/results.md",
+        "docs/federation.md",
+        "docs/look.md",
+    )
 ]
 
 

@@ -16,7 +16,18 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import checking, demo, exchange, forgetting, graphs, learning, predicting, showing
+from fedlu.commands import (
+    checking,
+    demo,
+    exchange,
+    federation,
+    forgetting,
+    graphs,
+    learning,
+    parties,
+    predicting,
+    showing,
+)
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -58,6 +69,8 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+for group in (federation.app, parties.server, parties.site):
+    app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)

@@ -18,6 +18,17 @@ class MessageError(FedluError):
 
 
 @dataclass(frozen=True)
+class Begin:
+    """Server to client, where they are apart: which run this is and with what settings; answered by a registration."""
+
+    run: str
+    settings: dict[str, Any]
+    version: str
+    into: str = ""
+    """The run to be made of it, if it shall forget."""
+
+
+@dataclass(frozen=True)
 class Registration:
     """A client names its entities by tokens, which say nothing without the clients' key."""
 
@@ -104,6 +115,14 @@ class Unlearned:
     places: Ids  # (changed,)
     rows: Floats  # (changed, width)
     content: bool
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What stands for a reply that did not come in time, or that could not be read; the reason is for the log."""
+
+    client: str
+    reason: str
 
 
 def check_rows(rows: Floats, shape: tuple[int, int], who: str) -> None:

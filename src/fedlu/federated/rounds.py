@@ -3,23 +3,18 @@ forgetting (interfere, aggregate, decay, aggregate, until what has to go has gon
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedlu.embedding.ranking import average
-from fedlu.errors import FedluError
-from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Unlearn
+from fedlu.federated.arrivals import DivergedError, Rules, sift
+from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Trained, Unlearn
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
-
-class DivergedError(FedluError):
-    """A loss that is no number: the run stops, and its last good checkpoint is kept."""
-
-    exit_code = 4
+__all__ = ["DivergedError", "ForgetEvent", "Progress", "RoundEvent", "forget", "learn", "measure"]
 
 
 @dataclass
@@ -46,6 +41,8 @@ class RoundEvent:
     seconds: float
     valid: dict[str, Any] | None
     """By view, if this round was measured."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Clients that were asked in vain, and why."""
 
 
 def learn(
@@ -58,25 +55,21 @@ def learn(
     evaluate_every: int,
     patience: int,
     warm_rounds: int = 0,
+    rules: Rules | None = None,
 ) -> Iterator[RoundEvent]:
     """Go on from `progress` to the end, a round at a time; `progress` is up to date whenever an event is given."""
-    progress.rounds = rounds
+    progress.rounds, rules = rounds, rules or Rules()
     while not progress.finished:
         start = time.perf_counter()
         number = progress.round + 1
         requests = {name: Train(number, server.rows_for(name)) for name in server.sample(number, fraction)}
-        replies = transport.train(requests)
-        for reply in replies:
-            for table, loss in reply.losses.items():
-                if not math.isfinite(loss):
-                    what = f"round {number}: the {table} loss of {reply.client} is {loss}"
-                    raise DivergedError(what, remedy="lower learning_rate; what was checkpointed is kept")
-        server.aggregate(replies)
+        replies, dropped = sift(transport.train(requests), requests, number, server, rules)
+        server.aggregate(replies, rules.aggregate)
         progress.round = number
         valid = None
         down = {name: request.rows.nbytes for name, request in requests.items()}
         if number % evaluate_every == 0 or number == rounds:
-            valid = measure(server, transport, number, "valid")
+            valid = measure(server, transport, number, "valid", rules=rules, dropped=dropped)
             _judge(transport, progress, valid)
             if number <= warm_rounds:
                 progress.waited = 0  # the method has not begun in earnest
@@ -85,11 +78,12 @@ def learn(
         progress.finished = number >= rounds or progress.waited >= patience
         yield RoundEvent(
             round=number,
-            losses={reply.client: reply.losses for reply in replies},
+            losses=_mean_losses(replies) if rules.averages_only else {reply.client: reply.losses for reply in replies},
             bytes_up={reply.client: reply.rows.nbytes for reply in replies},
             bytes_down=down,
             seconds=time.perf_counter() - start,
             valid=valid,
+            dropped=dropped,
         )
 
 
@@ -116,7 +110,8 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
     and the valid MRR of every view is back within the tolerance, or decay no longer helps; the tables of then are
     kept as the best."""
-    server.merge(transport.recall(Recall(0)))
+    everybody, rules = sorted(server.rows), Rules()  # who is away cannot have forgotten: all or nothing
+    server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
     before = _mrr(measure(server, transport, 0, "valid"))
     best, waited = 0.0, 0
     for cycle in range(1, cycles + 1):
@@ -143,7 +138,7 @@ def _forget_step(
     server: Server, transport: Transport, number: int, step: str, up: dict[str, int], down: dict[str, int]
 ) -> bool:
     requests = {name: Unlearn(number, step, server.rows_for(name)) for name in sorted(server.rows)}
-    replies = transport.unlearn(requests)
+    replies, _ = sift(transport.unlearn(requests), requests, number, server, Rules())
     server.merge(replies)
     for reply in replies:
         up[reply.client] += reply.rows.nbytes + reply.places.nbytes
@@ -155,10 +150,30 @@ def _mrr(views: dict[str, Any]) -> dict[str, float]:
     return {view: float(found["weighted"].get("mrr", 0.0)) for view, found in views.items()}
 
 
-def measure(server: Server, transport: Transport, number: int, split: str, *, best: bool = False) -> dict[str, Any]:
-    """By view: the clients' metrics and their means."""
+def measure(
+    server: Server,
+    transport: Transport,
+    number: int,
+    split: str,
+    *,
+    best: bool = False,
+    rules: Rules | None = None,
+    dropped: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """By view: the clients' metrics and their means; who did not answer well is added to `dropped`."""
     requests = {name: Measure(number, split, None if best else server.rows_for(name)) for name in sorted(server.rows)}
-    return by_view(transport.measure(requests))
+    rules = rules or Rules()
+    replies, silent = sift(transport.measure(requests), requests, number, server, rules)
+    if dropped is not None:
+        dropped.update(silent)
+    found = by_view(replies)
+    return {view: {**means, "clients": {}} for view, means in found.items()} if rules.averages_only else found
+
+
+def _mean_losses(replies: list[Trained]) -> dict[str, dict[str, float]]:
+    tables = {table for reply in replies for table in reply.losses}
+    by_table = {table: [reply.losses[table] for reply in replies if table in reply.losses] for table in sorted(tables)}
+    return {"all": {table: sum(losses) / len(losses) for table, losses in by_table.items()}}
 
 
 def by_view(replies: list[Measured]) -> dict[str, Any]:

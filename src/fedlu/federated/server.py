@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
@@ -15,6 +16,7 @@ class Server:
         self.width, self.start_range, self.seed = width, start_range, seed
         self.rows: dict[str, Ids] = {}  # client -> the global rows of its shared entities
         self.table: Floats = np.empty((0, width), dtype=np.float32)
+        self.tokens: list[bytes] = []  # of the rows of the table
 
     def register(self, registrations: list[Registration]) -> dict[str, Welcome]:
         """Find the tokens with several owners; rows with one owner stay with it, since their average is themselves."""
@@ -26,7 +28,7 @@ class Server:
             for token in registration.tokens:
                 owners[token] = owners.get(token, 0) + 1
         shared = sorted(token for token, number in owners.items() if number > 1)
-        number_of = {token: number for number, token in enumerate(shared)}
+        self.tokens, number_of = shared, {token: number for number, token in enumerate(shared)}
         random = generator(self.seed, "server")
         start = random.uniform(-self.start_range, self.start_range, size=(len(shared), self.width))
         self.table = start.astype(np.float32)
@@ -51,14 +53,15 @@ class Server:
     def rows_for(self, client: str) -> Floats:
         return self.table[self.rows[client]]
 
-    def aggregate(self, replies: list[Trained]) -> None:
-        """Each row becomes the mean over the clients that sent it; a row that nobody sent keeps its value.
+    def aggregate(self, replies: list[Trained], how: str = "mean") -> None:
+        """Each row becomes the middle of what the clients sent for it; a row that nobody sent keeps its value.
 
-        Sums are taken in double precision in the order of names, so the order of arrival does not matter.
+        Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
+        columns at a time, so that the memory beside the replies stays small.
         """
         for reply in replies:
             check_rows(reply.rows, (len(self.rows[reply.client]), self.width), reply.client)
-        self._average({reply.client: (self.rows[reply.client], reply.rows) for reply in replies})
+        self._combine({reply.client: (self.rows[reply.client], reply.rows) for reply in replies}, how)
 
     def merge(self, replies: list[Unlearned]) -> None:
         """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""
@@ -68,14 +71,58 @@ class Server:
             check_places(reply.places, len(mine), reply.client)
             check_rows(reply.rows, (len(reply.places), self.width), reply.client)
             parts[reply.client] = (mine[reply.places], reply.rows)
-        self._average(parts)
+        self._combine(parts, "mean")
 
-    def _average(self, parts: dict[str, tuple[Ids, Floats]]) -> None:
-        total = np.zeros(self.table.shape, dtype=np.float64)
-        count = np.zeros(len(self.table), dtype=np.int64)
-        for client in sorted(parts):
-            rows, values = parts[client]
-            total[rows] += values
-            count[rows] += 1
-        sent = count > 0
-        self.table[sent] = (total[sent] / count[sent, None]).astype(np.float32)
+    def _combine(self, parts: dict[str, tuple[Ids, Floats]], how: str) -> None:
+        places, sent = [parts[client][0] for client in sorted(parts)], [parts[client][1] for client in sorted(parts)]
+        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(sent))
+        step = max(1, min(self.width, COLUMNS_AT_A_TIME, WORKING_BYTES // max(held, 1)))
+        for start in range(0, self.width, step):
+            columns = slice(start, start + step)
+            middle(self.table[:, columns], places, [rows[:, columns] for rows in sent])
+
+
+COLUMNS_AT_A_TIME = 64
+WORKING_BYTES = 64 * 2**20
+"""What an aggregation may hold besides the table and the replies."""
+
+
+def mean_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """The paper's: the mean over the clients that sent a row."""
+    total = np.zeros(table.shape, dtype=np.float64)
+    count = np.zeros(len(table), dtype=np.int64)
+    for mine, rows in zip(places, sent, strict=True):
+        total[mine] += rows
+        count[mine] += 1
+    there = count > 0
+    table[there] = (total[there] / count[there, None]).astype(np.float32)
+
+
+def median_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """Number by number: fewer than half of a row's senders cannot move it out of the range of the others."""
+    ordered, count = _ordered(table, places, sent)
+    for number in np.unique(count[count > 0]):
+        mine = count == number
+        low, high = ordered[(number - 1) // 2, mine], ordered[number // 2, mine]
+        table[mine] = ((low + high) / 2).astype(np.float32)
+
+
+def trimmed_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:
+    """Number by number, the mean without the lowest and the highest fifth; of three or four senders, one each."""
+    ordered, count = _ordered(table, places, sent)
+    for number in np.unique(count[count > 0]):
+        mine, cut = count == number, max(int(number) // 5, int(number >= 3))
+        table[mine] = ordered[cut : number - cut, mine].mean(axis=0).astype(np.float32)
+
+
+def _ordered(table: Floats, places: list[Ids], sent: list[Floats]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(senders, rows, columns): what was sent for each row from low to high, then NaN; and (rows,): by how many."""
+    stacked = np.full((len(sent), *table.shape), np.nan)
+    count = np.zeros(len(table), dtype=np.int64)
+    for number, (mine, rows) in enumerate(zip(places, sent, strict=True)):
+        stacked[number, mine] = rows
+        count[mine] += 1
+    return np.sort(stacked, axis=0), count
+
+
+HOW_TO_AGGREGATE = {"mean": mean_of, "median": median_of, "trimmed": trimmed_of}

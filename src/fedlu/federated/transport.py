@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from fedlu.federated.client import Client
@@ -9,6 +10,7 @@ from fedlu.federated.messages import (
     Keep,
     Measure,
     Measured,
+    Missing,
     Recall,
     Registration,
     Train,
@@ -20,19 +22,19 @@ from fedlu.federated.messages import (
 
 
 class Transport(Protocol):
-    def register(self) -> list[Registration]: ...
+    def register(self) -> Sequence[Registration | Missing]: ...
 
     def welcome(self, messages: dict[str, Welcome]) -> None: ...
 
-    def train(self, messages: dict[str, Train]) -> list[Trained]: ...
+    def train(self, messages: dict[str, Train]) -> Sequence[Trained | Missing]: ...
 
-    def measure(self, messages: dict[str, Measure]) -> list[Measured]: ...
+    def measure(self, messages: dict[str, Measure]) -> Sequence[Measured | Missing]: ...
 
     def keep(self, message: Keep) -> None: ...
 
-    def recall(self, message: Recall) -> list[Unlearned]: ...
+    def recall(self, message: Recall) -> Sequence[Unlearned | Missing]: ...
 
-    def unlearn(self, messages: dict[str, Unlearn]) -> list[Unlearned]: ...
+    def unlearn(self, messages: dict[str, Unlearn]) -> Sequence[Unlearned | Missing]: ...
 
 
 class InProcessTransport:

@@ -142,7 +142,7 @@ def load(folder: str | Path, *, allow_leaks: bool = False) -> Federation:
     for part in parts:
         if not part.name.isprintable() or part.name.encode("utf-8", "replace").decode() != part.name:
             raise InputError("the name of a client is not plain text", where=folder, remedy=f"rename {part.name!a}")
-    clients = tuple(_load_client(part) for part in parts)
+    clients = tuple(load_client(part) for part in parts)
     if not allow_leaks:
         refuse_leaks(folder, clients)
     return Federation(name=folder.resolve().name, clients=clients)
@@ -164,7 +164,7 @@ def refuse_leaks(folder: Path, clients: tuple[ClientGraph, ...]) -> None:
         raise InputError(what, where=test, line=line_of(test, triple), remedy="remove it from one of the two")
 
 
-def _load_client(folder: Path) -> ClientGraph:
+def load_client(folder: Path) -> ClientGraph:
     files = {split: _split_file(folder, split) for split in (*SPLITS, "forget")}
     frames = {split: read_file(path).frame for split, path in files.items() if path is not None}
     vocabulary, numbered = index(list(frames.values()))

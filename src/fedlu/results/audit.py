@@ -317,6 +317,20 @@ def verdict(membership: dict[str, Any], view: str) -> str:
 # --- words ---------------------------------------------------------------------------------------------------------
 
 
+def audit_of_one(raw: Client, forgotten: Client, asked: list[Labels]) -> dict[str, Any]:
+    """What a client can tell from its own data, before and after; it has no others to re-train with."""
+    exhibits = [Exhibit("raw", [raw]), Exhibit("forgotten", [forgotten])]
+    forget = {forgotten.name: _in_ids(forgotten.graph, asked)}
+    views = [view for view in forgotten.views if view != "blend"]
+    found: dict[str, Any] = {each.name: _ranks(each, forget, views) for each in exhibits}
+    found["membership"] = _membership(exhibits, forget, views)
+    found["relearning"] = _relearning(exhibits, forget, views)
+    found["reach"] = {"asked": len(asked), "cannot be asked any more": len(asked) - len(forget[forgotten.name])}
+    found["verdict"] = {view: verdict(found["membership"], view) for view in views}
+    plain: dict[str, Any] = as_plain({**found, "statement": STATEMENT})
+    return plain
+
+
 def as_plain(value: Any) -> Any:
     """JSON has no NaN."""
     if isinstance(value, dict):

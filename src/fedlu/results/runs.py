@@ -36,10 +36,11 @@ from fedlu.embedding.ranking import FilterIndex
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.alignment import key_for_one_process
+from fedlu.federated.arrivals import Rules
 from fedlu.federated.client import Client, Exam
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.federated.server import Server
-from fedlu.federated.transport import InProcessTransport
+from fedlu.federated.transport import InProcessTransport, Transport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
@@ -61,7 +62,8 @@ class Party:
 
     server: Server
     clients: list[Client]
-    transport: InProcessTransport
+    """Those of this process."""
+    transport: Transport
 
 
 def learn(
@@ -105,14 +107,14 @@ def learn(
         "fedlu": fedlu.__version__,
         **({"start_from": [start.record() for start in starts]} if starts else {}),
     }
-    _open_folder(folder, config, known, resume=resume)
+    open_folder(folder, config, known, resume=resume)
     with alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         party, progress, seconds = go_on(folder, data, settings)
         if starts and not progress.round:
             begin_from(starts, party.server, party.clients)
-        _run(folder, party, progress, settings, seconds, watch)
+        run(folder, party, progress, settings, seconds, watch)
         return finish(folder, party, progress, config)
 
 
@@ -171,7 +173,7 @@ def gather(data: Federation, settings: Settings) -> Party:
     if len({client.name for client in clients}) < len(clients):
         raise InputError("two clients have the same name", where=data.name, remedy="rename one of them")
     for client in clients:
-        client.exams = [_sampled(exam, settings) for exam in client.exams]
+        client.exams = [sampled(exam, settings) for exam in client.exams]
     server = Server(clients[0].width, settings.start_range, settings.seed)
     transport = InProcessTransport(clients, key_for_one_process(settings.seed))
     transport.welcome(server.register(transport.register()))
@@ -188,7 +190,7 @@ def _exams_of_all(data: Federation) -> list[Exam]:
     return exams
 
 
-def _sampled(exam: Exam, settings: Settings) -> Exam:
+def sampled(exam: Exam, settings: Settings) -> Exam:
     """While learning, a sample of valid stands for the whole; the whole is kept beside it."""
     valid = exam.splits["valid"]
     splits = {**exam.splits, ALL_OF_VALID: valid}
@@ -217,7 +219,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         raise InputError(what, remedy="give a smaller dimension or batch")
 
 
-def _open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None, *, resume: bool) -> None:
+def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = None, *, resume: bool) -> None:
     path = folder / "config.json"
     if path.is_file():
         if not resume:
@@ -250,10 +252,15 @@ def _open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None, *,
 def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
     """The party as the last checkpoint left it, or a new one."""
     party = gather(data, settings)
+    return (party, *restore(folder, party))
+
+
+def restore(folder: Path, party: Party) -> tuple[Progress, float]:
+    """Bring a new party to where the last checkpoint left it; how far that was, and the seconds it took."""
     path = folder / "state.json"
     if not path.is_file():
         (folder / "events.jsonl").unlink(missing_ok=True)
-        return party, Progress(), 0.0
+        return Progress(), 0.0
     state = read_json(path)
     checkpoint = folder / "checkpoints" / state["checkpoint"]
     try:
@@ -264,12 +271,21 @@ def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Pr
         raise InputError(f"the checkpoint is damaged ({bad})", where=checkpoint, remedy="start a new run") from bad
     if not state["progress"]["finished"]:
         os.truncate(folder / "events.jsonl", state["events_bytes"])
-    return party, Progress(**state["progress"]), state["seconds"]
+    return Progress(**state["progress"]), state["seconds"]
 
 
-def _run(
-    folder: Path, party: Party, progress: Progress, settings: Settings, seconds: float, watch: Watch | None
+def run(
+    folder: Path,
+    party: Party,
+    progress: Progress,
+    settings: Settings,
+    seconds: float,
+    watch: Watch | None,
+    *,
+    rules: Rules | None = None,
+    every_round: bool = False,
 ) -> None:
+    """Go on to the end; checkpoints are some time apart, unless there has to be one after every round."""
     saved = time.monotonic()
     loop = rounds.learn(
         party.server,
@@ -280,6 +296,7 @@ def _run(
         evaluate_every=settings.evaluate_every,
         patience=settings.patience,
         warm_rounds=settings.warm_rounds if settings.method == "fedlu" else 0,
+        rules=rules,
     )
     with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
         for event in loop:
@@ -287,7 +304,7 @@ def _run(
             events.write(json.dumps(asdict(event)) + "\n")
             if watch is not None:
                 watch(event, progress)
-            if progress.finished or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+            if progress.finished or every_round or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                 events.flush()
                 os.fsync(events.fileno())
                 save_checkpoint(folder, party, progress, events.tell(), seconds)
@@ -300,11 +317,11 @@ def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes
     scratch = checkpoint.with_suffix(".part")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    _save_arrays({"table": party.server.table}, scratch / "server.safetensors")
+    save_arrays({"table": party.server.table}, scratch / "server.safetensors")
     counters = {}
     for number, client in enumerate(party.clients):
         arrays, counters[client.name] = client.state()
-        _save_arrays(arrays, scratch / _client_file(number))
+        save_arrays(arrays, scratch / _client_file(number))
     shutil.rmtree(checkpoint, ignore_errors=True)
     scratch.rename(checkpoint)
     state = {"checkpoint": name, "progress": asdict(progress), "counters": counters}
@@ -324,7 +341,7 @@ def _client_file(number: int) -> str:
     return f"client-{number:04}.safetensors"
 
 
-def _save_arrays(arrays: dict[str, Any], path: Path) -> None:
+def save_arrays(arrays: dict[str, Any], path: Path) -> None:
     try:
         save_file(arrays, path)
     except SafetensorError as bad:
@@ -333,12 +350,14 @@ def _save_arrays(arrays: dict[str, Any], path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def finish(folder: Path, party: Party, progress: Progress, config: dict[str, Any]) -> dict[str, Any]:
+def finish(
+    folder: Path, party: Party, progress: Progress, config: dict[str, Any], rules: Rules | None = None
+) -> dict[str, Any]:
     state = read_json(folder / "state.json")
     _tidy(folder / "checkpoints" / state["checkpoint"])
     start = time.perf_counter()
     found = {
-        split: rounds.measure(party.server, party.transport, progress.round, source, best=True)
+        split: rounds.measure(party.server, party.transport, progress.round, source, best=True, rules=rules)
         for split, source in {"valid": ALL_OF_VALID, "test": "test"}.items()
     }
     metrics = {

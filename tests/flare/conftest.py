@@ -1,0 +1,38 @@
+"""One small federation for the tests of a deployment, and what it learns in one process, to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedlu
+from fedlu.graph import Federation, partition, read
+from tests.flare.deployment import Deployment, deployed
+
+QUICK: dict[str, Any] = {"dimension": 8, "evaluate_every": 3, "warm_rounds": 2, "negatives": 16, "patience": 99}
+
+
+def options(**changes: Any) -> list[str]:
+    pairs = {**QUICK, **changes}
+    return [word for name, value in pairs.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(scope="session")
+def data() -> Federation:
+    return partition(read("nations"), clients=3, by="random", seed=1)
+
+
+def in_one_process(data: Federation, folder: Path, **changes: Any) -> Path:
+    fedlu.learn(data, out=folder, **{**QUICK, **changes})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def federation(data: Federation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A server, three sites and a lead, over mTLS; all of them processes of their own."""
+    with deployed(tmp_path_factory.mktemp("deployment"), data) as deployment:
+        deployment.start()
+        yield deployment
