@@ -18,7 +18,7 @@ from fedlu.graph import load, partition, read, save
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Vocabulary
 from fedlu.results import audit as audits
-from fedlu.results import evidence, forgetting, runs
+from fedlu.results import evidence, files, forgetting, runs
 from fedlu.results.report import report
 
 SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 20, "warm_rounds": 8, "learning_rate": 0.01, "valid_share": 1.0}
@@ -227,7 +227,7 @@ def test_the_same_triple_at_another_client_is_named(tmp_path: Path) -> None:
 def test_relearning_takes_longer_for_what_is_gone(world: Path, audited: dict[str, Any]) -> None:
     steps = audited["relearning"]
     assert all(0 < steps["forgotten"][view] <= evidence.RELEARN_STEPS for view in ("local", "global"))
-    settings = Settings(**runs.read_json(world / "run" / "config.json")["settings"])
+    settings = Settings(**files.read_json(world / "run" / "config.json")["settings"])
     raw = runs.go_on(world / "run", runs.data_of(world / "run"), settings)[0].clients[0]
     level = float(evidence.known_by(raw, "local", raw.graph.forget).mean())
     assert evidence.relearn_steps(raw, "local", raw.graph.forget, level) == 0

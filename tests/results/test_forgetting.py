@@ -19,7 +19,7 @@ from fedlu.federated.client import Client
 from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
 from fedlu.graph.ledger import Ledger
-from fedlu.results import evidence, forgetting, requests, runs
+from fedlu.results import evidence, files, forgetting, requests, runs
 from fedlu.results.requests import Wish
 
 SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "valid_share": 1.0}
@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clients_of(run: Path) -> list[Client]:
-    settings = Settings(**runs.read_json(run / "config.json")["settings"])
+    settings = Settings(**files.read_json(run / "config.json")["settings"])
     return runs.go_on(run, runs.data_of(run), settings)[0].clients
 
 
@@ -71,7 +71,7 @@ def test_the_forgotten_become_like_triples_never_seen(world: Path) -> None:
         level = known(world / "forgot", unseen, view)
         assert after < raw - 0.3
         assert abs(after - level) < 0.5 * (raw - level)
-    facts = runs.read_json(world / "forgot" / forgetting.FORGETTING)
+    facts = files.read_json(world / "forgot" / forgetting.FORGETTING)
     assert facts["reached"]
     assert facts["forgotten"] == {name: len(triples) for name, triples in asked.items()}
 
@@ -120,7 +120,7 @@ def test_what_others_receive_has_forgotten_too(world: Path, tmp_path: Path) -> N
 def test_same_request_same_bits(world: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         forgetting.forget(world / "run", tmp_path / name, fraction=0.01, seed=4)
-    first, again = (runs.read_json(tmp_path / name / forgetting.FORGETTING)["hashes"] for name in ("a", "b"))
+    first, again = (files.read_json(tmp_path / name / forgetting.FORGETTING)["hashes"] for name in ("a", "b"))
     assert first["tables after"] == again["tables after"]
     assert first["tables after"] != first["tables before"]
 
@@ -276,8 +276,8 @@ def test_data_that_was_cleaned_is_the_same_data(world: Path, tmp_path: Path) -> 
     clean = runs.data_of(world / "forgot")
     shutil.copytree(world / "forgot", tmp_path / "forgot")
     save(clean, tmp_path / "umls", {})
-    config = runs.read_json(tmp_path / "forgot" / "config.json")
-    runs.write_json(tmp_path / "forgot" / "config.json", {**config, "data": str(tmp_path / "umls")})
+    config = files.read_json(tmp_path / "forgot" / "config.json")
+    files.write_json(tmp_path / "forgot" / "config.json", {**config, "data": str(tmp_path / "umls")})
     assert runs.evaluate(tmp_path / "forgot") == runs.evaluate(world / "forgot")
 
 

@@ -85,7 +85,7 @@ def _learn(data: Path, out: Path, method: str) -> dict[str, Any]:
 
 
 def _forget(data: Federation, out: Path) -> None:
-    from fedlu.results import audit, forgetting, runs
+    from fedlu.results import audit, forgetting
 
     heading("3", "Forget: five triples by name, and everything about one entity")
     client = data.clients[0]
@@ -104,7 +104,7 @@ def _forget(data: Federation, out: Path) -> None:
         if not (target / "metrics.json").is_file():
             with ForgettingBoard() as board:
                 forgetting.forget(run, target, watch=board.show, **wish)
-        facts = runs.read_json(target / forgetting.FORGETTING)
+        facts = files.read_json(target / forgetting.FORGETTING)
         what = f"everything about {entity}" if "entity" in wish else f"the {NAMED} triples"
         screen.print(f"forgot {what}: {facts['dropped']} triples, {facts['seconds']:.1f} s, in {target}")
     heading("4", "Audit: before, after, and re-trained without them")

@@ -23,7 +23,7 @@ from fedlu.federated.wire import is_name
 from fedlu.flare.processes import die_with_parent, server_folder
 from fedlu.flare.transport import AbortedError, FlareTransport
 from fedlu.results import hosted
-from fedlu.results.runs import read_json
+from fedlu.results.files import read_json
 
 STATUS = "fedlu.status"
 PAUSE = "fedlu.pause"

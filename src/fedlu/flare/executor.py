@@ -22,7 +22,8 @@ from fedlu.flare.packets import refusal, to_message, to_shareable
 from fedlu.flare.processes import SiteFiles, die_with_parent
 from fedlu.flare.transport import TASKS
 from fedlu.graph.federation import Federation, load_client, refuse_leaks
-from fedlu.results.runs import alone, refuse_too_large
+from fedlu.results.files import alone
+from fedlu.results.runs import refuse_too_large
 from fedlu.results.sites import Site
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.ledger import Ledger
 from fedlu.graph.sources import read_file
 from fedlu.graph.triples import COLUMNS, Triples
-from fedlu.results import evidence, runs
+from fedlu.results import evidence, files, runs
 from fedlu.results.forgetting import FORGETTING, carry_over
 from fedlu.results.requests import Wish, choose
 
@@ -64,7 +64,7 @@ def audit(
     run, start = Path(run), time.perf_counter()
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
-    facts, config = runs.read_json(run / FORGETTING), runs.read_json(run / "config.json")
+    facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
     ledger, retained, settings = Ledger.read(run), runs.data_of(run), Settings(**config["settings"])
     asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
     _check(ledger, asked, run)
@@ -116,7 +116,7 @@ def audit(
         "versions": {"fedlu": fedlu.__version__, **versions, "torch": torch.__version__},
         "statement": STATEMENT,
     }
-    runs.write_json(run / "audit.json", as_plain(result))
+    files.write_json(run / "audit.json", as_plain(result))
     (run / "audit.md").write_text(in_words(result), encoding="utf-8")
     return result, shown
 

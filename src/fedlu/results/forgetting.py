@@ -28,7 +28,7 @@ from fedlu.federated.rounds import ForgetEvent, Progress
 from fedlu.graph.federation import ClientGraph, Federation, check_target, whole_folder
 from fedlu.graph.ledger import LEDGER, Ledger, Marks
 from fedlu.learning.unlearning import GOALS, Request
-from fedlu.results import runs
+from fedlu.results import files, runs
 from fedlu.results.requests import Wish, choose
 
 CYCLES = 25
@@ -61,7 +61,7 @@ def forget(
     if without not in (None, "hard", "soft"):
         raise InputError(f"without {without!r}", remedy="choose hard or soft")
     runs.read_metrics(run)
-    config = runs.read_json(run / "config.json")
+    config = files.read_json(run / "config.json")
     settings = Settings(**config["settings"])
     if settings.method == "centralized":
         remedy = "re-train it without the triples: it has no clients that could forget"
@@ -71,7 +71,7 @@ def forget(
     check_target(out)
     data = runs.data_of(run)
     chosen = choose(data, Wish(**wish))
-    with runs.alone(run):
+    with files.alone(run):
         party, _, _ = runs.go_on(run, data, settings)
     before = fingerprint(party.clients)
     for client, graph in zip(party.clients, data.clients, strict=True):
@@ -185,11 +185,11 @@ def _write(
     config = {**config, "fingerprint": retained.fingerprint, "skipped": facts["dropped"], "fedlu": fedlu.__version__}
     with whole_folder(out) as new:
         ledger.save(new / LEDGER)
-        runs.write_json(new / "config.json", config)
+        files.write_json(new / "config.json", config)
         with (new / "events.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
         runs.save_checkpoint(new, party, progress, (new / "events.jsonl").stat().st_size, facts["seconds"])
-        runs.write_json(new / FORGETTING, facts)
+        files.write_json(new / FORGETTING, facts)
         runs.finish(new, party, progress, config)
 
 

@@ -29,9 +29,10 @@ from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 from fedlu.federated.wire import TOKEN_BYTES
 from fedlu.graph.federation import whole_folder
-from fedlu.results import runs
+from fedlu.results import files, runs
+from fedlu.results.files import alone, read_json
 from fedlu.results.forgetting import CYCLES, FORGETTING, TOLERANCE
-from fedlu.results.runs import Party, Watch, alone, open_folder, read_json, read_metrics
+from fedlu.results.runs import Party, Watch, open_folder, read_metrics
 
 TOKENS = "tokens.safetensors"
 
@@ -103,7 +104,7 @@ def forget(
         events = list(rounds.forget(party.server, before, cycles=CYCLES, tolerance=TOLERANCE))
         seconds = time.perf_counter() - start
     with whole_folder(target) as new:
-        runs.write_json(new / "config.json", config)
+        files.write_json(new / "config.json", config)
         transport = after()
         forgotten = _gather(new, settings, sites, transport, full)
         _carry_over(forgotten.server, party.server)
@@ -112,7 +113,7 @@ def forget(
         progress = Progress(round=len(events), rounds=len(events), finished=True)
         runs.save_checkpoint(new, forgotten, progress, (new / "events.jsonl").stat().st_size, seconds)
         facts = {"from": source.name, "cycles": len(events), "reached": events[-1].content, "seconds": seconds}
-        runs.write_json(new / FORGETTING, facts)
+        files.write_json(new / FORGETTING, facts)
         return {**runs.finish(new, forgotten, progress, config, full), "forgetting": facts}
 
 
@@ -161,5 +162,5 @@ def _read_tokens(path: Path) -> dict[str, Registration]:
 def _write_tokens(path: Path, known: dict[str, Registration]) -> None:
     arrays = {name: np.frombuffer(b"".join(each.tokens), dtype=np.uint8) for name, each in known.items()}
     scratch = path.with_suffix(".part")
-    runs.save_arrays(arrays, scratch)
+    files.save_arrays(arrays, scratch)
     scratch.replace(path)

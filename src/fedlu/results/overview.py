@@ -9,7 +9,8 @@ from typing import Any
 
 from fedlu.errors import FedluError, InputError
 from fedlu.graph.statistics import FederationStatistics, describe
-from fedlu.results.runs import data_of, read_json
+from fedlu.results.files import read_json
+from fedlu.results.runs import data_of
 
 
 @dataclass(frozen=True)

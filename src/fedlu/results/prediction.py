@@ -29,7 +29,8 @@ from fedlu.federated.client import ALL_VIEWS, VIEWS, Client, Snapshot
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner
-from fedlu.results.runs import data_of, go_on, read_json, read_metrics
+from fedlu.results.files import read_json
+from fedlu.results.runs import data_of, go_on, read_metrics
 
 Question = tuple[str | None, str, str | None]
 """(head, relation, None) asks for tails, (None, relation, tail) for heads."""

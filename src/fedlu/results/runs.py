@@ -12,22 +12,19 @@ since every random draw is made from the seed, the round and the client, it ends
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings, resolve
@@ -44,6 +41,7 @@ from fedlu.federated.transport import InProcessTransport, Transport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
+from fedlu.results.files import alone, read_json, save_arrays, write_json
 from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
@@ -341,15 +339,6 @@ def _client_file(number: int) -> str:
     return f"client-{number:04}.safetensors"
 
 
-def save_arrays(arrays: dict[str, Any], path: Path) -> None:
-    try:
-        save_file(arrays, path)
-    except SafetensorError as bad:
-        raise OSError(errno.EIO, f"cannot be written ({bad})", str(path)) from bad
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def finish(
     folder: Path, party: Party, progress: Progress, config: dict[str, Any], rules: Rules | None = None
 ) -> dict[str, Any]:
@@ -376,35 +365,3 @@ def finish(
     }
     write_json(folder / "metrics.json", metrics)
     return metrics
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, however it ends."""
-    path = folder / ".lock"
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError("another process is at this run", where=folder, remedy="wait for it, or stop it") from None
-        yield
-        path.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, FileNotFoundError) as bad:
-        raise InputError(f"not a file of a run ({bad})", where=path, remedy="start a new run") from None
-    return found
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a file in one step; a reader sees the old one or the new one, whole."""
-    scratch = path.with_name(f".{path.name}.part")
-    with scratch.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)

@@ -29,9 +29,10 @@ from fedlu.graph.federation import SPLITS, ClientGraph, Federation, whole_folder
 from fedlu.graph.ledger import LEDGER, Ledger, Marks
 from fedlu.learning.unlearning import GOALS
 from fedlu.results.audit import audit_of_one
+from fedlu.results.files import write_json
 from fedlu.results.forgetting import carry_over, request_of
 from fedlu.results.requests import Chosen, Wish, choose
-from fedlu.results.runs import ledger_of, write_json
+from fedlu.results.runs import ledger_of
 from fedlu.results.sites import Site, as_learned, client_of
 
 REQUEST = "request.json"

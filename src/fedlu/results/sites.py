@@ -42,7 +42,8 @@ from fedlu.federated.messages import (
     check_rows,
 )
 from fedlu.graph.federation import ClientGraph, Federation
-from fedlu.results.runs import ledger_of, open_folder, read_json, sampled, save_arrays, write_json
+from fedlu.results.files import read_json, save_arrays, write_json
+from fedlu.results.runs import ledger_of, open_folder, sampled
 
 KEPT_ROUNDS = 2
 """How many rounds a site can be asked for again: the server saves after each, so it falls back by one at the most."""
