@@ -5,7 +5,7 @@ Triples are told here: the explorer runs where the data is, for whoever may see 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,9 @@ def answer_together(run: LearnedRun, questions: Sequence[Asked]) -> list[dict[st
             np.array([each.relation for each in chosen], dtype=np.int64),
             side,
         )
-        scores = scores_of(run, desk, queries)
-        for row, (place, question) in enumerate(zip(places, chosen, strict=True)):
-            answers[place] = {view: _best(desk, question, found[row].copy()) for view, found in scores.items()}
+        found = _best(desk, queries, chosen, scores_of(run, desk, queries))
+        for place, answer in zip(places, found, strict=True):
+            answers[place] = answer
     return answers
 
 
@@ -68,20 +68,39 @@ def scores_of(run: LearnedRun, desk: Desk, queries: Queries) -> dict[str, NDArra
     return found
 
 
-def _best(desk: Desk, question: Asked, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
-    if question.new_only:
-        one = Queries(np.array([question.anchor]), np.array([question.relation]), question.side)
-        (start,), (stop,) = desk.index.find(one)
-        scores[desk.index.answers[question.side][start:stop]] = -np.inf
-    ids = best_of(scores, question.top)
-    same = np.full(len(ids), question.anchor)
-    ends = (same, ids) if question.side == Side.TAIL else (ids, same)
-    triples = np.stack([ends[0], np.full(len(ids), question.relation), ends[1]], axis=1).astype(np.int32)
-    names = desk.graph.vocabulary.entities
+def _best(
+    desk: Desk, queries: Queries, questions: list[Asked], scores: dict[str, NDArray[np.float32]]
+) -> list[dict[str, Any]]:
+    """The best of every question by every view; which of them are known is looked up for all at once."""
+    starts, stops = desk.index.find(queries)
+    picked: list[NDArray[np.int64]] = []  # (questions * views) lists of ids
+    for row, question in enumerate(questions):
+        for found in scores.values():
+            mine = found[row]
+            if question.new_only:
+                mine = mine.copy()
+                mine[desk.index.answers[queries.side][starts[row] : stops[row]]] = -np.inf
+            picked.append(best_of(mine, question.top))
+    ids = np.concatenate(picked)
+    rows = np.repeat(np.arange(len(picked)) // len(scores), [len(each) for each in picked])
+    ends = (queries.anchors[rows], ids) if queries.side == Side.TAIL else (ids, queries.anchors[rows])
+    triples = np.stack([ends[0], queries.relations[rows], ends[1]], axis=1).astype(np.int32)
+    known, names = iter(desk.split_of(triples)), desk.graph.vocabulary.entities
+    lists = iter(picked)
     return [
-        {"rank": rank, "label": names[number], "score": round(float(scores[number]), 4), "known": known}
-        for rank, (number, known) in enumerate(zip(ids.tolist(), desk.split_of(triples), strict=True), start=1)
+        {
+            view: [
+                {"rank": rank, "label": names[number], "score": round(score, 4), "known": next(known)}
+                for rank, (number, score) in enumerate(_with_scores(next(lists), found[row]), start=1)
+            ]
+            for view, found in scores.items()
+        }
+        for row in range(len(questions))
     ]
+
+
+def _with_scores(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Iterator[tuple[int, float]]:
+    return zip(ids.tolist(), scores[ids].tolist(), strict=True)
 
 
 # --- who is there -------------------------------------------------------------------------------------------------
