@@ -33,7 +33,7 @@ HOMES = {  # outside packages that only some modules may know
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation", "results.audit"},
-    "safetensors": {"results.runs", "results.files", "results.tables", "results.exchange", "results.sites", "results.hosted"},
+    "safetensors": {f"results.{name}" for name in ("runs", "files", "tables", "exchange", "sites", "hosted")},
     "torch": {
         "embedding.scorers",
         "embedding.losses",

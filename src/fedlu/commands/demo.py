@@ -85,7 +85,7 @@ def _learn(data: Path, out: Path, method: str) -> dict[str, Any]:
 
 
 def _forget(data: Federation, out: Path) -> None:
-    from fedlu.results import audit, forgetting
+    from fedlu.results import audit, files, forgetting
 
     heading("3", "Forget: five triples by name, and everything about one entity")
     client = data.clients[0]

@@ -209,7 +209,7 @@ def _is_small(gap: Knowledge, limit: float) -> bool:
     """In the mean, give or take what chance explains; a few, that were named, do not make up for each other."""
     if len(gap) < ENOUGH:
         return float(np.maximum(gap, 0).mean()) <= limit
-    return float(gap.mean()) <= max(limit, float(gap.std()) / np.sqrt(len(gap)))
+    return float(gap.mean()) <= max(limit, float(gap.std() / np.sqrt(len(gap))))
 
 
 def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
