@@ -20,6 +20,8 @@ from tests.test_docs import ROOT
 DOCS = ROOT / "docs"
 PAGES = ("index", "quickstart", "methods", "predict", "look", "forgetting", "ranking", "faq")
 """Those with commands, in the order in which a reader meets them: later ones use what earlier ones made."""
+ELSEWHERE = {"federation": "flare/test_walkthrough.py"}
+"""Pages that need more than a desk, and the test that runs them."""
 HOSPITALS = {
     "north/train.tsv": "ada\thas\tflu\nbob\thas\tflu\nflu\tcauses\tfever\nada\tknows\tbob\neve\thas\tcold\n",
     "north/valid.tsv": "bob\tknows\tada\n",
@@ -92,7 +94,9 @@ def test_no_command_hides_from_the_test() -> None:
             if re.search(r"^(fedlu|import fedlu|from fedlu) ", text, flags=re.M):
                 assert language in ("sh", "python"), f"{page}: {text}"
             if language in ("sh", "python"):
-                assert page in PAGES, f"{page} has commands: add it to PAGES"
+                assert page in PAGES or page in ELSEWHERE, f"{page} has commands: add it to PAGES"
+    for page, test in ELSEWHERE.items():
+        assert f"{page}.md" in (ROOT / "tests" / test).read_text(), f"{test} does not run {page}.md"
 
 
 @pytest.mark.slow
