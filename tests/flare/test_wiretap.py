@@ -8,12 +8,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from safetensors.numpy import load_file
 
 from fedlu.federated.alignment import tokens
-from fedlu.graph import Federation, partition
+from fedlu.graph import Federation, partition, read
 from tests.flare.conftest import options
 from tests.flare.deployment import deployed
 from tests.flare.wiretap import Wiretap
@@ -27,17 +26,14 @@ def unmistakable(kind: str, number: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def secrets() -> Federation:
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     random = np.random.default_rng(3)
-    rows = [
-        (unmistakable("entity", a), unmistakable("relation", r), unmistakable("entity", b))
-        for a, r, b in zip(
-            random.integers(30, size=400), random.integers(6, size=400), random.integers(30, size=400), strict=True
-        )
-    ]
-    return partition(
-        pl.DataFrame(rows, schema=["head", "relation", "tail"], orient="row"), clients=2, by="random", seed=1
-    )
+    kinds = ("entity", "relation", "entity")
+    numbers = zip(*(random.integers(size, size=400) for size in (30, 6, 30)), strict=True)
+    lines = ["\t".join(unmistakable(kind, n) for kind, n in zip(kinds, row, strict=True)) for row in numbers]
+    path = tmp_path_factory.mktemp("secrets") / "graph.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return partition(read(path), clients=2, by="random", seed=1)
 
 
 def test_no_label_and_no_key_is_on_the_wire(secrets: Federation, tmp_path: Path) -> None:
