@@ -88,3 +88,4 @@ def test_the_rate_falls_evenly() -> None:
     settings = Settings(rounds=5, learning_rate=0.1, final_rate=0.2)
     assert [settings.rate_in(number) for number in range(1, 6)] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
     assert Settings(rounds=1, final_rate=0.2, learning_rate=0.1).rate_in(1) == 0.1
+    assert settings.rate_in(9) == pytest.approx(0.02)  # it does not fall below

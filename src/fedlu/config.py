@@ -123,7 +123,7 @@ class Settings:
 
     def rate_in(self, round_number: int) -> float:
         """The learning rate of a round."""
-        gone = (round_number - 1) / max(1, self.rounds - 1)
+        gone = min(1.0, (round_number - 1) / max(1, self.rounds - 1))
         return self.learning_rate * (1 - (1 - self.final_rate) * gone)
 
     @property

@@ -21,7 +21,7 @@ from fedlu.results import audit as audits
 from fedlu.results import evidence, files, forgetting, runs
 from fedlu.results.report import report
 
-SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 20, "warm_rounds": 8, "learning_rate": 0.01, "valid_share": 1.0}
+SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 20, "warm_rounds": 8, "learning_rate": 0.01, "final_rate": 1}
 COMMON = {"entity", "group", "event", "language", "classification"}
 """Names in UMLS that are also words of the page."""
 

@@ -117,7 +117,7 @@ def test_safetensors_come_back(run_of: Any, tmp_path: Path) -> None:
     assert tables.shape == Shape(
         "ComplEx",
         6,
-        10.0,
+        8.0,
         True,
         learned.desks["client-0"].graph.vocabulary.entities,
         learned.desks["client-0"].graph.vocabulary.relations,

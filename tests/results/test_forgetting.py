@@ -16,13 +16,14 @@ from fedlu.embedding.ranking import Side
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.client import Client
+from fedlu.federated.messages import Unlearned
 from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
 from fedlu.graph.ledger import Ledger
 from fedlu.results import evidence, files, forgetting, requests, runs
 from fedlu.results.requests import Wish
 
-SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "valid_share": 1.0}
+SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "final_rate": 1}
 
 
 @pytest.fixture(scope="module")
@@ -289,15 +290,17 @@ def test_forgetting_again_remembers_what_was_forgotten_before(world: Path, tmp_p
 def test_rounds_end_when_decay_no_longer_helps() -> None:
     """Content, but the valid MRR never comes back: it gives up instead of going on for ever."""
 
+    nothing, rows = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.float32)
+
     class Stub:
         def __init__(self) -> None:
             self.kept: list[Any] = []
 
-        def recall(self, message: Any) -> list[Any]:
-            return []
+        def recall(self, message: Any) -> list[Unlearned]:
+            return [Unlearned("north", message.round, nothing, rows, content=False)]
 
-        def unlearn(self, messages: Any) -> list[Any]:
-            return []
+        def unlearn(self, messages: Any) -> list[Unlearned]:
+            return [Unlearned("north", messages["north"].round, nothing, rows, content=True)]
 
         def keep(self, message: Any) -> None:
             self.kept.append(message)
@@ -305,7 +308,9 @@ def test_rounds_end_when_decay_no_longer_helps() -> None:
     stub, values = Stub(), iter([0.5, 0.3, 0.31, 0.31, 0.31, 0.31, 0.31])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "measure", lambda *_, **__: {"local": {"weighted": {"mrr": next(values)}}})
-        events = list(rounds.forget(Server(4, 0.1, 0), stub, cycles=20, tolerance=0.002))  # type: ignore[arg-type]
+        server = Server(4, 0.1, 0)
+        server.rows["north"] = nothing
+        events = list(rounds.forget(server, stub, cycles=20, tolerance=0.002))  # type: ignore[arg-type]
     assert len(events) == 2 + rounds.FORGET_PATIENCE
     assert events[-1].finished
     assert len(stub.kept) == 1

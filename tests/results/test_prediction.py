@@ -18,7 +18,14 @@ from fedlu.errors import InputError
 from fedlu.graph import load, partition, read, save
 from fedlu.results.prediction import LearnedRun, best_of, nearest
 
-QUICK: dict[str, Any] = {"dimension": 8, "rounds": 4, "evaluate_every": 2, "warm_rounds": 1, "negatives": 16}
+QUICK: dict[str, Any] = {
+    "dimension": 8,
+    "rounds": 4,
+    "evaluate_every": 2,
+    "warm_rounds": 1,
+    "negatives": 16,
+    "margin": 10,
+}
 
 
 @pytest.fixture(scope="module")

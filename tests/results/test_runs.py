@@ -23,7 +23,7 @@ from fedlu.federated.client import Client
 from fedlu.federated.messages import Train, Trained
 from fedlu.federated.rounds import DivergedError
 from fedlu.graph import Federation, load, partition, read, save
-from fedlu.results import runs
+from fedlu.results import files, runs
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
 
@@ -189,7 +189,7 @@ def test_a_full_disk_is_an_os_error_and_the_run_goes_on_later(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
-    written, save_file = [], runs.save_file
+    written, save_file = [], files.save_file
 
     def full(arrays: Any, path: Path) -> None:
         written.append(path)
@@ -198,7 +198,7 @@ def test_a_full_disk_is_an_os_error_and_the_run_goes_on_later(
             raise SafetensorError("No space left on device")
         save_file(arrays, path)
 
-    monkeypatch.setattr(runs, "save_file", full)
+    monkeypatch.setattr(files, "save_file", full)
     with pytest.raises(OSError, match="No space left"):
         fedlu.learn(data, out=tmp_path / "run", **QUICK)
     fedlu.learn(data, out=tmp_path / "whole", **QUICK)
@@ -227,7 +227,7 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
         return train(self, message)
 
     monkeypatch.setattr(Client, "train", spoiled)
-    with pytest.raises(DivergedError, match=r"round 4: the local loss of client-0 is nan"):
+    with pytest.raises(DivergedError, match=r"round 4: the local loss of client-\d is nan"):
         fedlu.learn(data, out=tmp_path / "run", **QUICK)
     assert json.loads((tmp_path / "run" / "state.json").read_text())["progress"]["round"] == 3
     assert all(np.isfinite(array).all() for array in embeddings(tmp_path / "run").values())

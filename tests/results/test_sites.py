@@ -19,7 +19,7 @@ from fedlu.federated.arrivals import QuorumError, Rules
 from fedlu.federated.messages import Keep, Measure, MessageError, Missing, Train, Welcome
 from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import Federation, partition, read
-from fedlu.results import hosted, runs
+from fedlu.results import files, hosted
 from fedlu.results.sites import Site
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
@@ -216,7 +216,7 @@ def test_a_full_disk_anywhere_and_it_goes_on_later(
     data: Federation, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     """At the tokens, at a site's checkpoint, at the server's: the same processes are asked again once there is room."""
-    written, save_file = [], runs.save_file
+    written, save_file = [], files.save_file
 
     def full(arrays: Any, path: Path) -> None:
         written.append(path)
@@ -225,7 +225,7 @@ def test_a_full_disk_anywhere_and_it_goes_on_later(
             raise SafetensorError("No space left on device")
         save_file(arrays, path)
 
-    monkeypatch.setattr(runs, "save_file", full)
+    monkeypatch.setattr(files, "save_file", full)
     transport = Fragile(data, tmp_path)
     with pytest.raises(OSError, match="No space left"):
         learn(data, tmp_path, transport)
