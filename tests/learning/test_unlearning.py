@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def unlearner(client: Client, goal: str = "indistinguishable", **changes: Any) -
         "global": Memory(client.avatar.copy(), client.relations.copy()),
     }
     teaching = Teaching(0.5, 0.5, 1.0, relations_from_both=True)
-    return Unlearner(client.learner, memories, asked, teaching, weighted=True, batch_size=128, negatives=64)
+    slowly = replace(client.learner, rate=client.learner.rate / 10)  # as at the end of a run
+    return Unlearner(slowly, memories, asked, teaching, weighted=True, batch_size=128, negatives=64)
 
 
 def means(found: dict[str, Any]) -> dict[str, float]:
