@@ -42,6 +42,7 @@ HOMES = {  # outside packages that only some modules may know
     },
     "sklearn": {"graph.partition"},
     "nvflare": {"flare"},
+    "optuna": {"results.tuning"},
 }
 FORBIDDEN = {"pickle", "shelve", "marshal", "cloudpickle", "dill", "joblib"}
 

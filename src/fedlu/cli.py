@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import fedlu
-from fedlu.commands import forgetting, graphs, learning
+from fedlu.commands import forgetting, graphs, learning, reproducing
 from fedlu.display import screen
 from fedlu.errors import FedluError, InputError
 
@@ -34,6 +34,8 @@ COMMANDS = (
     learning.recipes,
     forgetting.forget,
     forgetting.audit,
+    reproducing.reproduce,
+    reproducing.tune,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -24,6 +24,9 @@ def learn(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
     ] = None,
+    compress: Annotated[
+        str | None, typer.Option(help="Rows on the wire: none, fp16 (half the bytes) or int8 (a quarter).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     ledger: Annotated[
         Path | None, typer.Option(help="A run that forgot: what stands in its ledger is not learned again.")
@@ -48,6 +51,8 @@ def learn(
     from fedlu.results.tensorboard import tensorboard_watch
 
     overrides: dict[str, Any] = {**parse_overrides(settings or []), "seed": seed}
+    if compress is not None:
+        overrides["compress"] = compress
     with Board() as board:
         watchers = [board.show, *([tensorboard_watch(out)] if tensorboard else [])]
         metrics = runs.learn(

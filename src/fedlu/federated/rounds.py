@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlu.embedding.ranking import average
 from fedlu.errors import FedluError
-from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Unlearn
+from fedlu.federated.messages import Keep, Measure, Measured, Recall, Rows, Train, Unlearn
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
@@ -64,29 +64,32 @@ def learn(
     while not progress.finished:
         start = time.perf_counter()
         number = progress.round + 1
-        requests = {name: Train(number, server.rows_for(name)) for name in server.sample(number, fraction)}
-        replies = transport.train(requests)
-        for reply in replies:
+        sent = server.send(server.sample(number, fraction))
+        requests = {name: Train(number, rows) for name, rows in sent.items()}
+        arrived = transport.train(requests)
+        for reply in arrived:
             for table, loss in reply.losses.items():
                 if not math.isfinite(loss):
                     what = f"round {number}: the {table} loss of {reply.client} is {loss}"
                     raise DivergedError(what, remedy="lower learning_rate; what was checkpointed is kept")
+        replies = [server.receive(reply) for reply in arrived]
         server.aggregate(replies)
         progress.round = number
         valid = None
         down = {name: request.rows.nbytes for name, request in requests.items()}
         if number % evaluate_every == 0 or number == rounds:
-            valid = measure(server, transport, number, "valid")
+            sent = server.send(sorted(server.rows))
+            valid = measure(server, transport, number, "valid", sent=sent)
             _judge(transport, progress, valid)
             if number <= warm_rounds:
                 progress.waited = 0  # the method has not begun in earnest
-            for name in server.rows:  # to be measured, every client was sent the new rows
-                down[name] = down.get(name, 0) + server.rows_for(name).nbytes
+            for name, rows in sent.items():  # to be measured, every client was sent the new rows
+                down[name] = down.get(name, 0) + rows.nbytes
         progress.finished = number >= rounds or progress.waited >= patience
         yield RoundEvent(
             round=number,
             losses={reply.client: reply.losses for reply in replies},
-            bytes_up={reply.client: reply.rows.nbytes for reply in replies},
+            bytes_up={reply.client: reply.rows.nbytes for reply in arrived},
             bytes_down=down,
             seconds=time.perf_counter() - start,
             valid=valid,
@@ -154,9 +157,18 @@ def _mrr(views: dict[str, Any]) -> dict[str, float]:
     return {view: float(found["weighted"].get("mrr", 0.0)) for view, found in views.items()}
 
 
-def measure(server: Server, transport: Transport, number: int, split: str, *, best: bool = False) -> dict[str, Any]:
-    """By view: the clients' metrics and their means."""
-    requests = {name: Measure(number, split, None if best else server.rows_for(name)) for name in sorted(server.rows)}
+def measure(
+    server: Server,
+    transport: Transport,
+    number: int,
+    split: str,
+    *,
+    best: bool = False,
+    sent: dict[str, Rows] | None = None,
+) -> dict[str, Any]:
+    """By view: the clients' metrics and their means, with the rows `sent`, or else with the server's as they are."""
+    rows = sent or {name: server.rows_for(name) for name in sorted(server.rows)}
+    requests = {name: Measure(number, split, None if best else rows[name]) for name in sorted(server.rows)}
     return by_view(transport.measure(requests))
 
 
