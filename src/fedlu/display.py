@@ -211,7 +211,7 @@ class MatrixBoard:
             cells = []
             for kind in kinds:
                 state = mine[kind]
-                said = state.detail if state.what == "running" else f"{state.seconds:.0f} s" if state.seconds else ""
+                said = f"{state.seconds:.0f} s" if state.seconds else "" if state.what == "failed" else state.detail
                 cells.append(f"{self.SIGNS[state.what]} {said}")
             table.add_row(f"{model}, seed {seed}", *cells)
         return table

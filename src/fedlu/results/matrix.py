@@ -83,10 +83,12 @@ class Matrix:
                         found += [Cell(model, method, seed, self.goal, variant) for variant in variants]
         return found
 
-    def settings(self, cell: Cell) -> Settings:
+    def overrides_of(self, cell: Cell) -> dict[str, Any]:
         tuned = self.tuned.get(cell.method, {}).get(cell.model, {})
-        overrides = {**tuned, **self.overrides, "seed": cell.seed}
-        return resolve(self.recipe, method=cell.method, model=cell.model, overrides=overrides)
+        return {**tuned, **self.overrides, "seed": cell.seed}
+
+    def settings(self, cell: Cell) -> Settings:
+        return resolve(self.recipe, method=cell.method, model=cell.model, overrides=self.overrides_of(cell))
 
     def folder(self, cell: Cell) -> Path:
         return self.out / "runs" / cell.name
@@ -123,6 +125,9 @@ def carry_out(matrix: Matrix, *, budget: float | None = None, watch: Watch | Non
     with runs.alone(matrix.out):
         estimates = Estimates(data, matrix.settings, matrix.folder, retrains=matrix.table == "unlearning")
         start = time.monotonic()
+        if budget is not None:
+            _plan(states, estimates, budget)
+        show(states)
         for cell, state in states.items():
             if state.what == "done":
                 continue
@@ -137,6 +142,15 @@ def carry_out(matrix: Matrix, *, budget: float | None = None, watch: Watch | Non
                 _run(matrix, cell, state, lambda: show(states))
             show(states)
     return states
+
+
+def _plan(states: States, estimates: Estimates, left: float) -> None:
+    """What each cell should take, and whether it fits after those before it; looked at again when its turn comes."""
+    for cell, state in states.items():
+        if state.what == "waiting":
+            needed = estimates.seconds(cell)
+            state.detail = f"about {needed:.0f} s" if needed <= left else f"about {needed:.0f} s, too long"
+            left -= needed if needed <= left else 0.0
 
 
 def check(matrix: Matrix) -> Federation:
@@ -184,7 +198,7 @@ def _open(matrix: Matrix, data: Federation) -> None:
 
 def _run(matrix: Matrix, cell: Cell, state: State, show: Callable[[], object]) -> None:
     """One cell; if it fails, the others go on."""
-    state.what, start = "running", time.monotonic()
+    state.what, state.detail, start = "running", "", time.monotonic()
     show()
     shown = 0.0
 
@@ -211,7 +225,6 @@ def _run(matrix: Matrix, cell: Cell, state: State, show: Callable[[], object]) -
 
 def _learn(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
     folder = matrix.folder(cell)
-    tuned = matrix.tuned.get(cell.method, {}).get(cell.model, {})
     runs.learn(
         matrix.federation,
         method=cell.method,
@@ -220,7 +233,7 @@ def _learn(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
         out=folder,
         resume=(folder / "config.json").is_file(),
         watch=watch,
-        **{**tuned, **matrix.overrides, "seed": cell.seed},
+        **matrix.overrides_of(cell),
     )
 
 
