@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedlu.embedding.kernels import Floats
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.federated.messages import MessageError, Packed, Rows, Trained, check_rows
 
 LARGEST = 127
@@ -91,7 +91,7 @@ class Sender:
             self.owed = arrays["owed"]
 
 
-def slice_of(rows: Rows, places: slice | np.ndarray) -> Rows:  # type: ignore[type-arg]
+def slice_of(rows: Rows, places: Ids) -> Rows:
     """Some rows of a table that was packed as a whole, so that all who share a row receive the same."""
     if isinstance(rows, Packed):
         return Packed(rows.numbers[places], rows.steps[places] if len(rows.steps) else rows.steps)

@@ -19,6 +19,7 @@ from fedlu.config import Settings
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Keep, Measure, Train
 from fedlu.graph.federation import Federation
+from fedlu.graph.triples import Triples
 from fedlu.results import runs
 from fedlu.results.forgetting import FORGETTING
 
@@ -114,7 +115,7 @@ def probe(data: Federation, settings: Settings) -> float:
     return learning + ranked * (looks * settings.valid_share * valid + valid + test)
 
 
-def _some(triples: np.ndarray, number: int) -> np.ndarray:  # type: ignore[type-arg]
+def _some(triples: Triples, number: int) -> Triples:
     """Evenly from all of them, so that they are of many relations."""
     return triples[:: max(1, -(-len(triples) // number))]
 

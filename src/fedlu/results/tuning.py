@@ -133,8 +133,9 @@ def settings_of(params: Mapping[str, Any], space: Space, base: Settings) -> dict
 def _distribution(entry: dict[str, Any]) -> BaseDistribution:
     if "choices" in entry:
         return CategoricalDistribution(entry["choices"])
-    kind = IntDistribution if entry.get("whole") else FloatDistribution
-    return kind(entry["low"], entry["high"], log=entry.get("log", False))
+    if entry.get("whole"):
+        return IntDistribution(entry["low"], entry["high"], log=entry.get("log", False))
+    return FloatDistribution(entry["low"], entry["high"], log=entry.get("log", False))
 
 
 # --- the study -----------------------------------------------------------------------------------------------------
