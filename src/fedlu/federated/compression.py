@@ -42,10 +42,10 @@ def unpack(rows: Rows, kind: str, shape: tuple[int, int], who: str) -> Floats:
         raise MessageError(f"plain rows, expected {kind}", where=who)
     numbers = np.float16 if kind == "fp16" else np.int8
     steps = (0,) if kind == "fp16" else shape[:1]
-    if (rows.numbers.shape, rows.numbers.dtype) != (shape, numbers):
+    if rows.numbers.shape != shape or rows.numbers.dtype != numbers:
         what = f"numbers of {rows.numbers.shape} {rows.numbers.dtype}, expected {shape} {np.dtype(numbers)}"
         raise MessageError(what, where=who)
-    if (rows.steps.shape, rows.steps.dtype) != (steps, np.float32):
+    if rows.steps.shape != steps or rows.steps.dtype != np.float32:
         raise MessageError(f"steps of {rows.steps.shape} {rows.steps.dtype}, expected {steps} float32", where=who)
     return check_rows(_widened(rows), shape, who)
 

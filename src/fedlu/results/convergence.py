@@ -72,7 +72,7 @@ COLUMNS = ("model", "method", "seed", "target", "rounds", "seconds", "megabytes"
 
 def table(curves: list[Curve], targets: dict[str, tuple[float, str]]) -> list[tuple[str, ...]]:
     """A line for each run, in the order of COLUMNS; MRRs in percent; empty where the target was not reached."""
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for curve in curves:
         target = targets[curve.model][0]
         point = curve.reach(target)
