@@ -121,7 +121,7 @@ def space_of(method: str, model: str) -> Space:
 
 def settings_of(params: Mapping[str, Any], space: Space, base: Settings) -> dict[str, Any]:
     """What a trial proposes, as settings: rounded, so that what is printed is what was tried."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in params.items():
         if "of" in space[key]:
             found[key] = int(value * getattr(base, space[key]["of"]))
