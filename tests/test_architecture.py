@@ -50,6 +50,7 @@ HOMES = {  # outside packages that only some modules may know
     "uvicorn": {"explorer.serving"},
     "nvflare": {"flare"},
     "psutil": {"flare"},
+    "optuna": {"results.tuning"},
 }
 FORBIDDEN = {"pickle", "shelve", "marshal", "cloudpickle", "dill", "joblib"}
 

@@ -26,6 +26,7 @@ from fedlu.commands import (
     learning,
     parties,
     predicting,
+    reproducing,
     showing,
 )
 from fedlu.display import screen
@@ -66,6 +67,8 @@ COMMANDS = (
     showing.explore,
     checking.doctor,
     demo.demo,
+    reproducing.reproduce,
+    reproducing.tune,
 )
 for command in COMMANDS:
     app.command()(command)

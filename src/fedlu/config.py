@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields, replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fedlu.errors import InputError
@@ -27,6 +28,7 @@ CHOICES = {
     "loss": ("contrastive", "cross_entropy"),
     "optimizer": ("adam", "adagrad"),
     "relations_from": ("local", "both"),
+    "compress": ("none", "fp16", "int8"),
 }
 
 
@@ -72,6 +74,8 @@ class Settings:
     """The share of clients that take part in a round."""
     keep_optimizer: bool = True
     """Keep the optimizer's memory from round to round."""
+    compress: str = "none"
+    """Rows on the wire while learning: as they are, in half precision, or in whole numbers of one byte."""
     # FedLU: two tables that teach each other
     warm_rounds: int = 0
     """Rounds with one table, as in FedE, before local and global part."""
@@ -135,11 +139,29 @@ class Settings:
 def recipe_text(name: str) -> str:
     if name not in RECIPES:
         raise InputError(f"no recipe {name!r}", remedy=f"choose one of {', '.join(RECIPES)}")
+    return _package_text(name)
+
+
+def _package_text(name: str) -> str:
     return resources.files("fedlu").joinpath("recipes", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("no such file", where=path, remedy="check the name") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as bad:
+        raise InputError(f"not TOML ({bad})", where=path, remedy="mend it") from None
 
 
 def read_recipe(name: str) -> dict[str, Any]:
     return tomllib.loads(recipe_text(name))
+
+
+def read_space() -> dict[str, Any]:
+    """Where `fedlu tune` looks: what may be tuned, for every method, for a model, for a method."""
+    return tomllib.loads(_package_text("space"))
 
 
 def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] | None = None) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedlu.federated.rounds import ForgetEvent, Progress, RoundEvent
     from fedlu.graph.statistics import FederationStatistics
     from fedlu.results.checkup import Finding
+    from fedlu.results.comparison import Comparison
+    from fedlu.results.matrix import Cell, States
 
 # No markup: names and paths may hold anything, brackets included.
 screen = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
@@ -203,3 +205,73 @@ def sparkline(degrees: dict[int, int]) -> str:
     for degree, count in degrees.items():
         classes[degree.bit_length() - 1] += count
     return "".join(" " if not count else "▁▂▃▄▅▆▇█"[(8 * count - 1) // max(classes)] for count in classes)
+
+
+class MatrixBoard:
+    """The cells of a matrix, live on a terminal; elsewhere, a line for each cell that has ended."""
+
+    SIGNS: ClassVar = {"waiting": "·", "running": "▶", "done": "✓", "failed": "✗", "left out": "–"}
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        self.live = Live(console=notes, auto_refresh=False, transient=True)
+        self.told: set[Cell] = set()
+
+    def __enter__(self) -> MatrixBoard:
+        if notes.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def show(self, states: States) -> None:
+        if notes.is_terminal:
+            self.live.update(self.table(states), refresh=True)
+            return
+        for cell, state in states.items():
+            if state.what not in ("waiting", "running") and cell not in self.told:
+                self.told.add(cell)
+                said = state.detail or (f"{state.seconds:.1f} s" if state.seconds else "was there")
+                notes.print(f"{cell.name}: {state.what}, {said}")
+
+    def table(self, states: States) -> Table:
+        """A row for each model and seed, a column for each method."""
+        kinds = list(dict.fromkeys((cell.method, cell.variant) for cell in states))
+        table = Table(title=f"{sum(state.what == 'done' for state in states.values())} of {len(states)} cells done")
+        table.add_column("")
+        for method, variant in kinds:
+            table.add_column(f"{method}: {variant}" if variant else method)
+        for model, seed in dict.fromkeys((cell.model, cell.seed) for cell in states):
+            mine = {(cell.method, cell.variant): each for cell, each in states.items()
+                    if (cell.model, cell.seed) == (model, seed)}  # fmt: skip
+            cells = []
+            for kind in kinds:
+                state = mine[kind]
+                said = f"{state.seconds:.0f} s" if state.seconds else "" if state.what == "failed" else state.detail
+                cells.append(f"{self.SIGNS[state.what]} {said}")
+            table.add_row(f"{model}, seed {seed}", *cells)
+        return table
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """The last column of each row against the paper's; the files have them all."""
+    column = comparison.columns[-1] if comparison.table == "link-prediction" else comparison.columns[0]
+    table = Table(title=f"{comparison.table}: {column} x 100", title_justify="left")
+    for name in ("model", "row"):
+        table.add_column(name)
+    for name in ("paper", "ours", "difference", "seconds"):
+        table.add_column(name, justify="right")
+    model = ""
+    for line in (line for line in comparison.lines if line.shown):
+        figure = line.figures[column]
+        cells = ["" if each is None else f"{each:.2f}" for each in (figure.paper, figure.mean)]
+        if figure.deviation is not None:
+            cells[1] += f" ± {figure.deviation:.2f}"
+        cells.append("" if figure.difference is None else f"{figure.difference:+.2f}")
+        if line.model != model and model:
+            table.add_section()
+        table.add_row("" if line.model == model else line.model, line.label, *cells, f"{line.seconds[0]:.1f}")
+        model = line.model
+    screen.print(table)

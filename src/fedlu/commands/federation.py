@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedlu.display import Board, notes, screen, show_metrics, working
+from fedlu.errors import InputError
 
 app = typer.Typer(name="federation", help="Make a federation between organisations, and lead its runs.")
 Kit = Annotated[Path, typer.Argument(metavar="KIT", help="The lead's startup kit.")]
@@ -112,6 +113,9 @@ def learn(
     check_name(run, "run")
     overrides = {**parse_overrides(settings or []), "seed": seed}
     values = resolve(recipe, method=method, model=model, overrides=overrides)
+    if values.compress != "none":
+        what = f"compress = {values.compress} between machines"
+        raise InputError(what, remedy="leave it out: so far, rows are packed within one process only")
     order = lead.Order(run, dict(vars(values)), Rules(quorum, aggregate, norm_bound), deadline, silence, recipe)
     order.sites = [site.strip() for site in sites.split(",") if site.strip()]
     with Board() as board:

@@ -37,6 +37,9 @@ def learn(
         list[str] | None,
         typer.Option(metavar="[CLIENT=]FILE", help="Begin with these tables, of `fedlu export` or import-pykeen."),
     ] = None,
+    compress: Annotated[
+        str | None, typer.Option(help="Rows on the wire: none, fp16 (half the bytes) or int8 (a quarter).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
     ledger: Annotated[
         Path | None, typer.Option(help="A run that forgot: what stands in its ledger is not learned again.")
@@ -63,6 +66,8 @@ def learn(
     from fedlu.results.tensorboard import tensorboard_watch
 
     overrides: dict[str, Any] = {**parse_overrides(settings or []), "seed": seed}
+    if compress is not None:
+        overrides["compress"] = compress
     with Board() as board:
         watchers = [board.show, *([tensorboard_watch(out)] if tensorboard else [])]
         metrics = runs.learn(

@@ -108,8 +108,7 @@ def _check(reply: Trained | Measured | Unlearned, number: int, server: Server, r
         mine = len(reply.places)
     else:
         _check_losses(reply)
-    check_rows(reply.rows, (mine, server.width), reply.client)
-    check_lengths(reply.rows, rules.norm_bound)
+    check_lengths(check_rows(reply.rows, (mine, server.width), reply.client), rules.norm_bound)
 
 
 def _check_losses(reply: Trained) -> None:

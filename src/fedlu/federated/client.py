@@ -17,12 +17,14 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
 from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
+from fedlu.federated.compression import Sender, unpack
 from fedlu.federated.messages import (
     Keep,
     Measure,
     Measured,
     Recall,
     Registration,
+    Rows,
     Train,
     Trained,
     Unlearn,
@@ -86,6 +88,7 @@ class Client:
         height = relations * (2 if settings.reciprocal else 1)
         self.relations = Table(model.start_relations(random, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
+        self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
         self.parted = False
         """FedLU: whether local and global have gone separate ways after the warm rounds."""
@@ -103,10 +106,11 @@ class Client:
 
     def welcome(self, message: Welcome) -> None:
         self.shared = message.shared
+        self.sender = Sender.of(self.settings.compress, len(self.shared), self.width)
 
     def train(self, message: Train) -> Trained:
         """A round: take the global rows, train, give them back."""
-        self._install(message.rows)
+        start = self._install(message.rows)
         self.learner = replace(self.learner, rate=self.settings.rate_in(message.round))
         if not self.settings.keep_optimizer:
             for table in self._tables().values():
@@ -114,7 +118,8 @@ class Client:
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
             losses = self._learn(message.round)
-        return Trained(self.name, message.round, self.avatar.values[self.shared], losses)
+        rows = self.sender.pack_change(self.avatar.values[self.shared], start)
+        return Trained(self.name, message.round, rows, losses)
 
     def measure(self, message: Measure) -> Measured:
         if message.rows is not None:
@@ -180,9 +185,12 @@ class Client:
 
     # --- learning
 
-    def _install(self, rows: Floats) -> None:
-        check_rows(rows, (len(self.shared), self.width), "server")
+    def _install(self, message: Rows) -> Floats:
+        # while forgetting, rows travel as they are
+        kind = "none" if self.unlearner else self.settings.compress
+        rows = unpack(message, kind, (len(self.shared), self.width), "server")
         self._avatar().values[self.shared] = rows
+        return rows
 
     def _learn(self, round_number: int) -> dict[str, float]:
         method, settings = self.settings.method, self.settings
@@ -295,6 +303,7 @@ class Client:
             arrays[f"best.{view}.relations"] = snapshot.relations
             for name, array in snapshot.model.items():
                 arrays[f"best.{view}.model.{name}"] = array
+        arrays |= self.sender.state()
         counters["parted"] = int(self.parted)
         return arrays, counters
 
@@ -303,6 +312,7 @@ class Client:
             table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
             table.memory = _under(f"{name}.memory.", arrays)
         self.learner.scorer.restore(_under("model.", arrays))
+        self.sender.restore(arrays)
         self.parted = bool(counters["parted"])
         self.best = {
             view: Snapshot(

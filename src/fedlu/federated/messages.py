@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import FedluError
@@ -29,6 +30,22 @@ class Begin:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Rows in fewer bytes: numbers of half precision, or whole ones with the size of a step in each row."""
+
+    numbers: NDArray[np.float16] | NDArray[np.int8]  # (rows, width)
+    steps: Floats  # (rows,) of whole numbers, else (0,)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + self.steps.nbytes
+
+
+Rows: TypeAlias = Floats | Packed
+"""What `compress` makes of rows; see compression.py."""
+
+
+@dataclass(frozen=True)
 class Registration:
     """A client names its entities by tokens, which say nothing without the clients' key."""
 
@@ -48,16 +65,16 @@ class Train:
     """Server to client: the global rows of the shared entities, to start a round from."""
 
     round: int
-    rows: Floats  # (shared, width)
+    rows: Rows  # (shared, width)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Client to server: the same rows after its training."""
+    """Client to server: the same rows after its training; packed, how they changed."""
 
     client: str
     round: int
-    rows: Floats  # (shared, width)
+    rows: Rows  # (shared, width)
     losses: dict[str, float]
 
 
@@ -67,7 +84,7 @@ class Measure:
 
     round: int
     split: str
-    rows: Floats | None  # (shared, width)
+    rows: Rows | None  # (shared, width)
 
 
 @dataclass(frozen=True)
@@ -125,12 +142,15 @@ class Missing:
     reason: str
 
 
-def check_rows(rows: Floats, shape: tuple[int, int], who: str) -> None:
+def check_rows(rows: Rows, shape: tuple[int, int], who: str) -> Floats:
     """Rows that arrive are hostile until checked."""
+    if isinstance(rows, Packed):
+        raise MessageError("packed rows, expected plain ones", where=who)
     if rows.shape != shape or rows.dtype != np.float32:
         raise MessageError(f"rows of {rows.shape} {rows.dtype}, expected {shape} float32", where=who)
     if not np.isfinite(rows).all():
         raise MessageError("rows that are not finite", where=who)
+    return rows
 
 
 def check_places(places: Ids, number: int, who: str) -> None:

@@ -4,13 +4,24 @@ forgetting (interfere, aggregate, decay, aggregate, until what has to go has gon
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedlu.embedding.ranking import average
 from fedlu.federated.arrivals import DivergedError, Rules, sift
-from fedlu.federated.messages import Keep, Measure, Measured, Recall, Train, Trained, Unlearn
+from fedlu.federated.messages import (
+    Keep,
+    Measure,
+    Measured,
+    MessageError,
+    Missing,
+    Recall,
+    Rows,
+    Train,
+    Trained,
+    Unlearn,
+)
 from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 
@@ -62,24 +73,27 @@ def learn(
     while not progress.finished:
         start = time.perf_counter()
         number = progress.round + 1
-        requests = {name: Train(number, server.rows_for(name)) for name in server.sample(number, fraction)}
-        replies, dropped = sift(transport.train(requests), requests, number, server, rules)
+        sent = server.send(server.sample(number, fraction))
+        requests = {name: Train(number, rows) for name, rows in sent.items()}
+        arrived = transport.train(requests)
+        replies, dropped = sift(_unpacked(server, arrived), requests, number, server, rules)
         server.aggregate(replies, rules.aggregate)
         progress.round = number
         valid = None
         down = {name: request.rows.nbytes for name, request in requests.items()}
         if number % evaluate_every == 0 or number == rounds:
-            valid = measure(server, transport, number, "valid", rules=rules, dropped=dropped)
+            sent = server.send(sorted(server.rows))
+            valid = measure(server, transport, number, "valid", rules=rules, dropped=dropped, sent=sent)
             _judge(transport, progress, valid)
             if number <= warm_rounds:
                 progress.waited = 0  # the method has not begun in earnest
-            for name in server.rows:  # to be measured, every client was sent the new rows
-                down[name] = down.get(name, 0) + server.rows_for(name).nbytes
+            for name, rows in sent.items():  # to be measured, every client was sent the new rows
+                down[name] = down.get(name, 0) + rows.nbytes
         progress.finished = number >= rounds or progress.waited >= patience
         yield RoundEvent(
             round=number,
             losses=_mean_losses(replies) if rules.averages_only else {reply.client: reply.losses for reply in replies},
-            bytes_up={reply.client: reply.rows.nbytes for reply in replies},
+            bytes_up={reply.client: reply.rows.nbytes for reply in arrived if isinstance(reply, Trained)},
             bytes_down=down,
             seconds=time.perf_counter() - start,
             valid=valid,
@@ -159,15 +173,32 @@ def measure(
     best: bool = False,
     rules: Rules | None = None,
     dropped: dict[str, str] | None = None,
+    sent: dict[str, Rows] | None = None,
 ) -> dict[str, Any]:
-    """By view: the clients' metrics and their means; who did not answer well is added to `dropped`."""
-    requests = {name: Measure(number, split, None if best else server.rows_for(name)) for name in sorted(server.rows)}
+    """By view: the clients' metrics and their means, with the rows `sent`, or else with the server's as they are; who
+    did not answer well is added to `dropped`."""
+    rows = sent or {name: server.rows_for(name) for name in sorted(server.rows)}
+    requests = {name: Measure(number, split, None if best else rows[name]) for name in sorted(server.rows)}
     rules = rules or Rules()
     replies, silent = sift(transport.measure(requests), requests, number, server, rules)
     if dropped is not None:
         dropped.update(silent)
     found = by_view(replies)
     return {view: {**means, "clients": {}} for view, means in found.items()} if rules.averages_only else found
+
+
+def _unpacked(server: Server, arrived: Sequence[Trained | Missing]) -> list[Trained | Missing]:
+    """Replies with rows as plain numbers; one that cannot be read is as good as missing."""
+    found: list[Trained | Missing] = []
+    for reply in arrived:
+        if isinstance(reply, Missing) or reply.client not in server.rows:
+            found.append(reply)
+            continue
+        try:
+            found.append(server.receive(reply))
+        except MessageError as bad:
+            found.append(Missing(reply.client, bad.what))
+    return found
 
 
 def _mean_losses(replies: list[Trained]) -> dict[str, dict[str, float]]:

@@ -7,16 +7,18 @@ from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
-from fedlu.federated.messages import Registration, Trained, Unlearned, Welcome, check_places, check_rows
+from fedlu.federated.compression import Sender, slice_of, unpacked
+from fedlu.federated.messages import Registration, Rows, Trained, Unlearned, Welcome, check_places, check_rows
 from fedlu.seeds import generator
 
 
 class Server:
-    def __init__(self, width: int, start_range: float, seed: int):
+    def __init__(self, width: int, start_range: float, seed: int, compress: str = "none"):
         self.width, self.start_range, self.seed = width, start_range, seed
         self.rows: dict[str, Ids] = {}  # client -> the global rows of its shared entities
         self.table: Floats = np.empty((0, width), dtype=np.float32)
         self.tokens: list[bytes] = []  # of the rows of the table
+        self.sender = Sender.of(compress, 0, width)
 
     def register(self, registrations: list[Registration]) -> dict[str, Welcome]:
         """Find the tokens with several owners; rows with one owner stay with it, since their average is themselves."""
@@ -32,6 +34,7 @@ class Server:
         random = generator(self.seed, "server")
         start = random.uniform(-self.start_range, self.start_range, size=(len(shared), self.width))
         self.table = start.astype(np.float32)
+        self.sender = Sender.of(self.sender.kind, len(shared), self.width)
         welcomes = {}
         for registration in registrations:
             places = [place for place, token in enumerate(registration.tokens) if token in number_of]
@@ -53,15 +56,33 @@ class Server:
     def rows_for(self, client: str) -> Floats:
         return self.table[self.rows[client]]
 
+    def send(self, clients: list[str]) -> dict[str, Rows]:
+        """Their rows as they travel while learning; packed once, so that all who share a row receive the same."""
+        packed = self.sender.pack(self.table)
+        return {client: slice_of(packed, self.rows[client]) for client in clients}
+
+    def receive(self, reply: Trained) -> Trained:
+        """A reply with its rows as plain numbers."""
+        return unpacked(reply, self.sender.kind, self.rows_for(reply.client))
+
+    def state(self) -> dict[str, Floats]:
+        return {"table": self.table, **self.sender.state()}
+
+    def restore(self, arrays: dict[str, Floats]) -> None:
+        self.table = arrays["table"]
+        self.sender.restore(arrays)
+
     def aggregate(self, replies: list[Trained], how: str = "mean") -> None:
         """Each row becomes the middle of what the clients sent for it; a row that nobody sent keeps its value.
 
         Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
         columns at a time, so that the memory beside the replies stays small.
         """
+        parts = {}
         for reply in replies:
-            check_rows(reply.rows, (len(self.rows[reply.client]), self.width), reply.client)
-        self._combine({reply.client: (self.rows[reply.client], reply.rows) for reply in replies}, how)
+            mine = self.rows[reply.client]
+            parts[reply.client] = (mine, check_rows(reply.rows, (len(mine), self.width), reply.client))
+        self._combine(parts, how)
 
     def merge(self, replies: list[Unlearned]) -> None:
         """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""

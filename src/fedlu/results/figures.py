@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from fedlu.errors import InputError
 from fedlu.graph.statistics import FederationStatistics, log_bins
+from fedlu.results.convergence import Curve
 from fedlu.results.maps import EntityMap
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -148,3 +149,32 @@ def save(figure: Figure, path: Path) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def convergence_curves(curves: list[Curve], targets: dict[str, float]) -> Figure:
+    """One panel per model: the valid MRR of each method's best view over the seconds it took; dashed, the target."""
+    models = list(targets)
+    figure = Figure(figsize=(5.2 * len(models), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
+    methods = list(dict.fromkeys(curve.method for curve in curves))
+    for panel, model in zip(panels, models, strict=True):
+        for curve in (curve for curve in curves if curve.model == model):
+            number = methods.index(curve.method)
+            panel.plot(
+                [point.seconds for point in curve.points],
+                [100 * point.best for point in curve.points],
+                marker=MARKERS[number % len(MARKERS)],
+                color=COLOURS[number % len(COLOURS)],
+                markersize=4,
+                linewidth=1.2,
+                label=curve.method if not curve.seed else None,
+            )
+        panel.axhline(100 * targets[model], color="#555555", linestyle="--", linewidth=1)
+        panel.set_title(_drawable(model), fontsize=10)
+        panel.set_xlabel("seconds of learning")
+        panel.grid(alpha=0.25, linewidth=0.5)
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize=7, frameon=False)
+    panels[0].set_ylabel("valid MRR x 100")
+    return figure

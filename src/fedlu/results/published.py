@@ -43,3 +43,17 @@ def _table() -> dict[tuple[str, ...], Figures]:
         metrics = zip(("mrr", "hits@1", "hits@3", "hits@10"), row[6:], strict=True)
         found[tuple(row[:6])] = {name: float(value) / 100 for name, value in metrics if value}
     return found
+
+
+def printed(table: str, name: str, model: str, row: str, view: str, split: str) -> Figures:
+    """As the paper prints it of a federation that it names: C3, C5, C10, R3, R5, R10; empty where it says nothing.
+
+    `table` is learning (rows are methods), forgetting (raw, forgotten, retrained) or ablation (whole, without hard,
+    without soft).
+    """
+    return _table().get((table, name, model, row, view, split), {})
+
+
+def names() -> tuple[str, ...]:
+    """The federations that the paper has figures of."""
+    return tuple(dict.fromkeys(key[1] for key in _table()))

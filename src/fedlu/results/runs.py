@@ -172,7 +172,7 @@ def gather(data: Federation, settings: Settings) -> Party:
         raise InputError("two clients have the same name", where=data.name, remedy="rename one of them")
     for client in clients:
         client.exams = [sampled(exam, settings) for exam in client.exams]
-    server = Server(clients[0].width, settings.start_range, settings.seed)
+    server = Server(clients[0].width, settings.start_range, settings.seed, settings.compress)
     transport = InProcessTransport(clients, key_for_one_process(settings.seed))
     transport.welcome(server.register(transport.register()))
     return Party(server, clients, transport)
@@ -230,9 +230,10 @@ def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = No
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
         if old.get("start_from") != config.get("start_from"):
             raise InputError("the run began with other tables", where=folder, remedy="resume it with the same")
-        changed = [key for key, value in config["settings"].items() if old["settings"].get(key) != value]
+        settings = {**asdict(Settings()), **old["settings"]}  # of a run from before a setting was there
+        changed = [key for key, value in config["settings"].items() if settings[key] != value]
         if changed:
-            values = ", ".join(f"{key} was {old['settings'].get(key)}" for key in changed)
+            values = ", ".join(f"{key} was {settings[key]}" for key in changed)
             raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
         return
     begun = {f".{path.name}.part", LEDGER}  # a run that was killed before it had a config has nothing else
@@ -262,7 +263,7 @@ def restore(folder: Path, party: Party) -> tuple[Progress, float]:
     state = read_json(path)
     checkpoint = folder / "checkpoints" / state["checkpoint"]
     try:
-        party.server.table = load_file(checkpoint / "server.safetensors")["table"]
+        party.server.restore(load_file(checkpoint / "server.safetensors"))
         for number, client in enumerate(party.clients):
             client.restore(load_file(checkpoint / _client_file(number)), state["counters"][client.name])
     except (SafetensorError, KeyError, FileNotFoundError) as bad:
@@ -315,7 +316,7 @@ def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes
     scratch = checkpoint.with_suffix(".part")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    save_arrays({"table": party.server.table}, scratch / "server.safetensors")
+    save_arrays(party.server.state(), scratch / "server.safetensors")
     counters = {}
     for number, client in enumerate(party.clients):
         arrays, counters[client.name] = client.state()

@@ -101,8 +101,8 @@ class Site:
         self.client.welcome(message)
 
     def train(self, message: Train) -> Trained:
-        check_rows(message.rows, (len(self.client.shared), self.client.width), "server")
-        request = hashlib.sha256(message.rows.tobytes()).hexdigest()
+        rows = check_rows(message.rows, (len(self.client.shared), self.client.width), "server")
+        request = hashlib.sha256(rows.tobytes()).hexdigest()
         last = self.records[-1] if self.records else None
         if last is not None and last.round == message.round and last.request == request:
             self._restore()

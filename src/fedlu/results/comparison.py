@@ -1,0 +1,188 @@
+"""The tables of `reproduce`: the paper's value, ours, the difference and the seconds, row by row as the paper has them.
+
+All figures are percent, as the paper prints them. A row of ours that the paper does not have (FedLU's blend) stands
+beside the others without a figure of the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from fedlu.results import files, published, runs
+from fedlu.results.matrix import VARIANTS, Cell, Matrix
+
+METHODS = {
+    "independent": "Independent",
+    "centralized": "Centralized",
+    "fede": "FedE",
+    "fedprox": "FedProx",
+    "fedec": "FedEC",
+    "fedlu": "FedLU",
+}
+VIEWS_SHOWN = {"independent": ("local",), "fedlu": ("local", "global", "blend")}
+"""The others are shown as the paper has them: by what they share."""
+STATES = {"raw": "Raw", "retrained": "Re-trained", "forgotten": "Unlearned"}
+LEARNING = ("hits@1", "hits@3", "hits@10", "mrr")
+FORGETTING = ("forget hits@1", "test hits@1", "forget mrr", "test mrr")
+ABLATION = ("forget hits@1", "test hits@1")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the paper's, if it has it, and ours of every seed."""
+
+    paper: float | None
+    ours: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        return mean(self.ours) if self.ours else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Of the seeds, as a sample; one seed has none."""
+        return stdev(self.ours) if len(self.ours) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.paper is None or self.mean is None else self.mean - self.paper
+
+
+@dataclass(frozen=True)
+class Line:
+    model: str
+    label: str
+    method: str
+    view: str
+    figures: dict[str, Figure]
+    seconds: tuple[float, ...]
+    """Of every seed: learning and the last ranking; or forgetting; or re-training."""
+    shown: bool = True
+    """False for views of rivals that the paper has no row for; they stand in the CSV, and in a table of all views."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    table: str
+    federation: str
+    paper: str
+    """What the paper calls the federation; empty if it does not know it."""
+    recipe: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    missing: tuple[str, ...]
+    """Cells that are not there, and why."""
+
+    def ranking(self, model: str, column: str, *, ours: bool) -> dict[str, int]:
+        """By label: 1 for the best and 2 for the second best value of a model's block, as the paper marks them."""
+        if self.table != "link-prediction":
+            return {}
+        lines = [line for line in self.lines if line.model == model and line.shown]
+        values = {
+            line.label: rounded(line.figures[column].mean if ours else line.figures[column].paper) for line in lines
+        }
+        ordered = sorted({value for value in values.values() if value is not None}, reverse=True)[:2]
+        return {label: ordered.index(value) + 1 for label, value in values.items() if value in ordered}
+
+
+def rounded(value: float | None) -> float | None:
+    """As printed: what looks the same ranks the same."""
+    return None if value is None else round(value, 2)
+
+
+def compare(matrix: Matrix, *, paper: str | None, missing: Sequence[str] = ()) -> Comparison:
+    """Of all cells that are done; `paper` names the paper's federation, where the data does not tell."""
+    facts = files.read_json(matrix.out / "matrix.json")
+    name = paper or published.name_of(facts["fingerprint"]) or ""
+    lines: list[Line] = []
+    for model in matrix.models:
+        for method in matrix.methods:
+            cells = [cell for cell in matrix.cells() if (cell.model, cell.method) == (model, method)]
+            done = [cell for cell in cells if matrix.is_done(cell)]
+            if matrix.table == "link-prediction":
+                lines += _learned(matrix, name, done)
+            elif matrix.table == "unlearning":
+                lines += _forgotten(matrix, name, [cell for cell in done if cell.variant])
+            else:
+                lines += _ablated(matrix, name, [cell for cell in done if cell.variant])
+    columns = {"link-prediction": LEARNING, "unlearning": FORGETTING, "ablation": ABLATION}[matrix.table]
+    return Comparison(matrix.table, facts["federation"], name, matrix.recipe, columns, tuple(lines), tuple(missing))
+
+
+def _learned(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:
+    if not cells:
+        return []
+    model, method = cells[0].model, cells[0].method
+    found = [runs.read_metrics(matrix.folder(cell)) for cell in cells]
+    seconds = tuple(sum(metrics["seconds"].values()) for metrics in found)
+    lines = []
+    shown = VIEWS_SHOWN.get(method, ("global",))
+    for view in found[0]["test"]:
+        theirs = published.printed("learning", name, model, method, view, "test")
+        figures = {
+            metric: _figure(theirs.get(metric), [each["test"][view]["weighted"][metric] for each in found])
+            for metric in LEARNING
+        }
+        label = METHODS[method] if method != "fedlu" and view in shown else f"{METHODS[method]} ({view})"
+        lines.append(Line(model, label, method, view, figures, seconds, view in shown))
+    return lines
+
+
+def _forgotten(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:
+    """Raw, re-trained and unlearned, of either view."""
+    if not cells:
+        return []
+    found = [files.read_json(matrix.folder(cell) / "audit.json") for cell in cells]
+    raw = [sum(runs.read_metrics(matrix.folder(cell.learned))["seconds"].values()) for cell in cells]
+    seconds = {
+        "raw": tuple(raw),
+        "retrained": tuple(each["cost"]["retraining seconds"] for each in found),
+        "forgotten": tuple(each["cost"]["forgetting seconds"] for each in found),
+    }
+    lines = []
+    for view in found[0]["verdict"]:
+        for state, word in STATES.items():
+            theirs = {
+                split: published.printed("forgetting", name, cells[0].model, state, view, split)
+                for split in ("forget", "test")
+            }
+            figures = _by_split(FORGETTING, theirs, [each[state][view] for each in found])
+            label = f"{word} {view}" if cells[0].method == "fedlu" else f"{METHODS[cells[0].method]}: {word} {view}"
+            lines.append(Line(cells[0].model, label, state, view, figures, seconds[state]))
+    return lines
+
+
+def _ablated(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:
+    lines = []
+    for variant in VARIANTS:
+        mine = [cell for cell in cells if cell.variant == variant]
+        if not mine:
+            continue
+        found = [files.read_json(matrix.folder(cell) / "audit.json") for cell in mine]
+        seconds = tuple(each["cost"]["forgetting seconds"] for each in found)
+        for view in found[0]["verdict"]:
+            theirs = {
+                split: published.printed("ablation", name, mine[0].model, variant, view, split)
+                for split in ("forget", "test")
+            }
+            figures = _by_split(ABLATION, theirs, [each["forgotten"][view] for each in found])
+            word = METHODS[mine[0].method] if variant == "whole" else variant.replace("without", "w/o") + " confusion"
+            lines.append(Line(mine[0].model, f"{word} ({view})", variant, view, figures, seconds))
+    return sorted(lines, key=lambda line: line.view != "local")
+
+
+def _by_split(
+    columns: Sequence[str], theirs: dict[str, dict[str, float]], found: list[dict[str, Any]]
+) -> dict[str, Figure]:
+    figures = {}
+    for column in columns:
+        split, metric = column.split()
+        figures[column] = _figure(theirs[split].get(metric), [each[split][metric] for each in found])
+    return figures
+
+
+def _figure(paper: float | None, ours: list[float]) -> Figure:
+    return Figure(None if paper is None else 100 * paper, tuple(100 * each for each in ours))

@@ -1,0 +1,191 @@
+"""`tune`: settings found by trying, judged by the MRR on valid alone; test is never looked at.
+
+    STUDY/study.json       what is tuned, and the space as it was
+    STUDY/journal.jsonl    Optuna's journal of the trials: JSON, a line for each thing that happened
+    STUDY/trials/0003      the run of a trial; its checkpoint is deleted once it is judged
+    STUDY/best.toml        the best settings, for `fedlu reproduce --tuned`
+
+The first trial is the recipe as it is. What the sampler proposes depends on the seed and the trials before alone, so a
+study that was stopped, or killed, goes on as if it had not been: a trial that had begun is a run, and is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from fedlu.config import Settings, read_space, resolve
+from fedlu.errors import FedluError, InputError
+from fedlu.graph import federation as federations
+from fedlu.results import files, runs
+
+Space = dict[str, dict[str, Any]]
+"""By setting: low and high (and log, whole, of), or choices."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    number: int
+    settings: dict[str, Any]
+    mrr: float | None
+    """On valid, of the best view; None if it failed."""
+
+    @property
+    def said(self) -> str:
+        mrr = "failed" if self.mrr is None else f"valid MRR {self.mrr:.4f}"
+        return f"{mrr}, {' '.join(f'{key}={value}' for key, value in self.settings.items()) or 'the recipe as it is'}"
+
+
+@dataclass(frozen=True)
+class Study:
+    trials: tuple[Trial, ...]
+    best: Trial
+
+
+def tune(
+    federation: str | Path,
+    out: str | Path,
+    *,
+    method: str = "fedlu",
+    model: str = "TransE",
+    trials: int = 20,
+    recipe: str = "fast",
+    seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    watch: runs.Watch | None = None,
+) -> Study:
+    """Go on until the study in `out` has this many trials; `overrides` are held, and not tuned."""
+    out, held = Path(out), dict(overrides or {})
+    if trials < 1:
+        raise InputError(f"trials = {trials}", remedy="give at least 1")
+    base = resolve(recipe, method=method, model=model, overrides={**held, "seed": seed})
+    space = {key: found for key, found in space_of(method, model).items() if key not in held}
+    if not space:
+        raise InputError("nothing is left to tune", remedy="hold fewer settings with --set")
+    data = federations.load(federation)
+    facts = {"method": method, "model": model, "recipe": recipe, "seed": seed, "held": held, "space": space}
+    _open(out, {**facts, "federation": data.name, "fingerprint": data.fingerprint})
+    with files.alone(out):
+        study = _study(out)
+        while (trial := _next(study, space, trials, seed)) is not None:
+            settings = settings_of(trial.params, space, base)
+            folder = out / "trials" / f"{trial.number:04}"
+            try:
+                metrics = runs.learn(
+                    federation,
+                    method=method,
+                    model=model,
+                    recipe=recipe,
+                    out=folder,
+                    resume=(folder / "config.json").is_file(),
+                    watch=watch,
+                    **{**held, **settings, "seed": seed},
+                )
+                study.tell(trial.number, judge(metrics))
+            except InputError:
+                raise
+            except FedluError:  # it diverged: a bad place, and no more
+                study.tell(trial.number, state=TrialState.FAIL)
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        found = _found(study, space, base)
+    (out / "best.toml").write_text(as_toml(found.best, method, model), encoding="utf-8")
+    return found
+
+
+def judge(metrics: dict[str, Any]) -> float:
+    """The best view counts, the same for every method; of `valid`, so that test stays unseen."""
+    return max(float(found["weighted"]["mrr"]) for found in metrics["valid"].values())
+
+
+# --- the space -----------------------------------------------------------------------------------------------------
+
+
+def space_of(method: str, model: str) -> Space:
+    """What is tuned for every method, for this model, and for this method; each stronger than the one before."""
+    text = read_space()
+    own = text["models"].get(model)
+    if own is None:
+        raise InputError(f"no space for {model!r}", remedy=f"choose one of {', '.join(text['models'])}")
+    return {**text["every"], **own, **text["methods"].get(method, {})}
+
+
+def settings_of(params: Mapping[str, Any], space: Space, base: Settings) -> dict[str, Any]:
+    """What a trial proposes, as settings: rounded, so that what is printed is what was tried."""
+    found: dict[str, Any] = {}
+    for key, value in params.items():
+        if "of" in space[key]:
+            found[key] = int(value * getattr(base, space[key]["of"]))
+        else:
+            found[key] = float(f"{value:.4g}") if isinstance(value, float) else value
+    return found
+
+
+def _distribution(entry: dict[str, Any]) -> BaseDistribution:
+    if "choices" in entry:
+        return CategoricalDistribution(entry["choices"])
+    if entry.get("whole"):
+        return IntDistribution(entry["low"], entry["high"], log=entry.get("log", False))
+    return FloatDistribution(entry["low"], entry["high"], log=entry.get("log", False))
+
+
+# --- the study -----------------------------------------------------------------------------------------------------
+
+
+def _study(out: Path) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = JournalStorage(JournalFileBackend(str(out / "journal.jsonl")))
+    return optuna.create_study(study_name="fedlu", storage=storage, direction="maximize", load_if_exists=True)
+
+
+def _next(study: optuna.Study, space: Space, trials: int, seed: int) -> FrozenTrial | None:
+    """A trial that was begun and not judged, or else a new one; None if there are enough."""
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        if trial.number == 0 or set(trial.params) == set(space):
+            return trial
+        study.tell(trial.number, state=TrialState.FAIL)  # killed while it was thought up
+    number = len(study.trials)
+    if number >= trials:
+        return None
+    study.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + number, n_startup_trials=5)
+    study.ask({key: _distribution(entry) for key, entry in space.items()} if number else None)
+    return study.trials[number]
+
+
+def _found(study: optuna.Study, space: Space, base: Settings) -> Study:
+    trials = tuple(Trial(trial.number, settings_of(trial.params, space, base), trial.value) for trial in study.trials)
+    good = [trial for trial in trials if trial.mrr is not None]
+    if not good:
+        raise InputError("every trial failed", remedy="try smaller learning rates: hold learning_rate with --set")
+    return Study(trials, max(good, key=lambda trial: trial.mrr or 0.0))
+
+
+def _open(out: Path, facts: dict[str, Any]) -> None:
+    path = out / "study.json"
+    if path.is_file():
+        old = files.read_json(path)
+        changed = [key for key, value in facts.items() if old.get(key) != json.loads(json.dumps(value))]
+        if changed:
+            what = f"holds a study of other {', '.join(changed)}"
+            raise InputError(what, where=out, remedy="choose another --out, or repeat the command as it was")
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("is in use, and not by a study", where=out, remedy="choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, facts)
+
+
+def as_toml(best: Trial, method: str, model: str) -> str:
+    """In the form of a recipe."""
+    lines = [f'about = "trial {best.number}, valid MRR {best.mrr:.4f}"', ""]
+    lines.append(f"[methods.{method}.models.{json.dumps(model)}]")
+    return "\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in best.settings.items())]) + "\n"

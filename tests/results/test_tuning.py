@@ -1,0 +1,161 @@
+"""`tune`: what is tried comes from the declared space, only valid counts, and a study that was killed goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlu.config import METHODS, Settings, read_space, resolve
+from fedlu.errors import InputError
+from fedlu.federated.rounds import DivergedError
+from fedlu.graph import partition, read, save
+from fedlu.results import runs, tuning
+from fedlu.results.reproduction import read_tuned
+from fedlu.results.tuning import space_of, tune
+
+HELD = {"dimension": "8", "rounds": "4", "evaluate_every": "2", "negatives": "16"}
+
+
+@pytest.fixture(scope="module")
+def nations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "nations"
+    save(partition(read("nations"), clients=2, by="random"), folder, {})
+    return folder
+
+
+class Unseen(dict[str, Any]):
+    """Metrics whose test nobody may read."""
+
+    def __getitem__(self, key: str) -> Any:
+        assert key != "test"
+        return super().__getitem__(key)
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Runs that take no time: the better, the nearer the margin is to 12."""
+    seen: list[dict[str, Any]] = []
+
+    def learn(federation: Path, *, out: Path, **given: Any) -> Unseen:
+        seen.append(given)
+        mrr = 1 / (1 + abs(float(given.get("margin", 10.0)) - 12))
+        views = {"local": mrr / 2, "global": mrr}
+        return Unseen(valid={view: {"weighted": {"mrr": each}} for view, each in views.items()})
+
+    monkeypatch.setattr(runs, "learn", learn)
+    return seen
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", read_space()["models"])
+def test_the_space_is_of_settings_and_within_their_bounds(method: str, model: str) -> None:
+    """Both ends of every range are settings that a run takes."""
+    known = {field.name for field in fields(Settings)}
+    space = space_of(method, model)
+    assert set(space) <= known
+    base = resolve("fast", method=method, model=model)
+    ends: list[dict[str, Any]] = [
+        {
+            key: (entry["choices"][place] if "choices" in entry else entry[("low", "high")[place]])
+            for key, entry in space.items()
+        }
+        for place in (0, -1)
+    ]
+    for params in ends:
+        resolve("fast", method=method, model=model, overrides=tuning.settings_of(params, space, base))
+
+
+def test_all_methods_are_tuned_alike_and_fedlu_has_its_own() -> None:
+    fede, fedlu = space_of("fede", "TransE"), space_of("fedlu", "TransE")
+    assert set(fede) < set(fedlu)
+    assert {key: fedlu[key] for key in fede} == fede
+    assert {"teach_local", "teach_global", "warm_rounds"} <= set(fedlu) - set(fede)
+
+
+def test_it_finds_what_is_good_and_sees_valid_alone(
+    nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]
+) -> None:
+    found = tune(nations, tmp_path / "study", method="fede", trials=25)
+    assert len(pretended) == len(found.trials) == 25
+    assert "margin" not in pretended[0]  # the recipe as it is
+    assert found.trials[0].mrr == pytest.approx(1 / 3)
+    assert abs(found.best.settings["margin"] - 12) < 1.0
+    assert found.best.mrr == max(trial.mrr or 0 for trial in found.trials)
+    assert read_tuned([tmp_path / "study" / "best.toml"]) == {"fede": {"TransE": found.best.settings}}
+
+
+def test_the_study_is_json_and_goes_on(nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]) -> None:
+    whole = tune(nations, tmp_path / "whole", method="fedlu", trials=12, seed=3)
+    for trials in (1, 4, 4, 12):
+        parts = tune(nations, tmp_path / "parts", method="fedlu", trials=trials, seed=3)
+    assert parts.trials == whole.trials  # as if it had not been stopped
+    assert len(pretended) == 24
+    lines = (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()
+    assert all(isinstance(json.loads(each), dict) for each in lines)
+    other = tune(nations, tmp_path / "other", method="fedlu", trials=3, seed=4)
+    assert other.trials[1] != whole.trials[1]
+
+
+def test_a_trial_that_was_killed_is_resumed(nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real thing: interrupted within the second trial, which then goes on in its own folder."""
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    whole = tune(nations, tmp_path / "whole", method="fedec", trials=3, overrides=HELD)
+    seen = 0
+
+    def stop(*_: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 6:  # of four rounds a trial, the second of the second
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(nations, tmp_path / "parts", method="fedec", trials=3, overrides=HELD, watch=stop)
+    assert (tmp_path / "parts" / "trials" / "0001" / "state.json").exists()
+    parts = tune(nations, tmp_path / "parts", method="fedec", trials=3, overrides=HELD)
+    assert parts.trials == whole.trials
+    assert not list((tmp_path / "parts" / "trials").glob("*/checkpoints"))
+    metrics = runs.read_metrics(tmp_path / "parts" / "trials" / f"{parts.best.number:04}")
+    assert parts.best.mrr == max(found["weighted"]["mrr"] for found in metrics["valid"].values())
+    alone = runs.learn(nations, method="fedec", out=tmp_path / "run", **{**HELD, **parts.best.settings})
+    assert alone["valid"] == metrics["valid"]  # the settings that are printed give what was found
+
+
+def test_a_trial_that_diverges_is_only_a_bad_place(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretended: list[dict[str, Any]]
+) -> None:
+    good = runs.learn
+
+    def learn(*args: Any, **given: Any) -> Any:
+        if len(pretended) == 1:
+            pretended.append({})
+            raise DivergedError("a loss that is no number")
+        return good(*args, **given)
+
+    monkeypatch.setattr(runs, "learn", learn)
+    found = tune(nations, tmp_path / "study", method="fede", trials=4)
+    assert [trial.mrr is None for trial in found.trials] == [False, True, False, False]
+    assert found.trials[1].said.startswith("failed, ")
+
+
+def test_what_is_held_is_not_tuned(nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]) -> None:
+    tune(nations, tmp_path / "study", method="fede", trials=3, overrides={"margin": "7.5"})
+    assert all(given["margin"] == "7.5" for given in pretended)
+
+
+def test_refusals(nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]) -> None:
+    tune(nations, tmp_path / "study", method="fede", trials=1)
+    with pytest.raises(InputError, match="holds a study of other method"):
+        tune(nations, tmp_path / "study", method="fedec", trials=1)
+    with pytest.raises(InputError, match="no space for 'pykeen:HolE'; choose one of TransE"):
+        tune(nations, tmp_path / "b", model="pykeen:HolE")
+    with pytest.raises(InputError, match="trials = 0"):
+        tune(nations, tmp_path / "b", trials=0)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="in use, and not by a study"):
+        tune(nations, tmp_path / "used", method="fede", trials=1)
+    assert not (tmp_path / "b").exists()
