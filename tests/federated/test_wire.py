@@ -65,7 +65,8 @@ def test_messages_come_back_to_the_bit(message: Any) -> None:
 
 def test_every_message_can_travel() -> None:
     kinds = {name for name, each in vars(messages).items() if dataclasses.is_dataclass(each)}
-    assert kinds - {"Missing"} == {type(message).__name__ for message in MESSAGES}
+    inside = {"Missing", "Packed"}  # made at the server; rows within one process, which is refused between machines
+    assert kinds - inside == {type(message).__name__ for message in MESSAGES}
 
 
 @given(st.dictionaries(st.sampled_from(["local", "global"]), st.floats(allow_nan=False)))
