@@ -20,7 +20,7 @@ from tests.test_docs import ROOT
 DOCS = ROOT / "docs"
 PAGES = ("index", "quickstart", "methods", "predict", "look", "forgetting", "ranking", "faq")
 """Those with commands, in the order in which a reader meets them: later ones use what earlier ones made."""
-ELSEWHERE = {"federation": "flare/test_walkthrough.py"}
+ELSEWHERE = {"federation": "flare/test_walkthrough.py", "reproduce": "test_docs_reproduce.py"}
 """Pages that need more than a desk, and the test that runs them."""
 HOSPITALS = {
     "north/train.tsv": "ada\thas\tflu\nbob\thas\tflu\nflu\tcauses\tfever\nada\tknows\tbob\neve\thas\tcold\n",

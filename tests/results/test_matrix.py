@@ -310,7 +310,7 @@ def test_tuned_settings_reach_their_cells_alone(nations: Path, tmp_path: Path) -
         [json.loads((mine.folder(cell) / "config.json").read_text())["settings"][key] for cell in mine.cells()]
         for key in ("margin", "rounds")
     )
-    assert margin == [4.5, 10.0]
+    assert margin == [4.5, 8.0]
     assert rounds == [4, 4]  # --set is stronger
 
 
