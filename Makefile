@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chromium test lint format bench bench-federation docs clean
+.PHONY: help setup demo chromium test test-deployment lint format bench bench-federation docs clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: $(READY)  ## ruff and mypy --strict
 
 test: lint chromium  ## lint, then all tests
 	$(BIN)/python -m pytest
+
+test-deployment: $(READY)  ## also the long stories of a federation on FLARE: killed, stopped, lost; the walk-through
+	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest tests/flare
 
 format: $(READY)  ## let ruff format and mend the code
 	$(BIN)/ruff format .

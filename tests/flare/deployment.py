@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from fedlu.federated.alignment import key_for_one_process
 from fedlu.flare.provisioning import Person, Plan, Site, init
@@ -22,6 +23,10 @@ from fedlu.graph import Federation, save
 
 PATIENCE = float(os.environ.get("FEDLU_TEST_PATIENCE", "240"))
 """Seconds that a test waits for anything; a busy machine is slow."""
+
+LONG = pytest.mark.skipif(
+    not os.environ.get("FEDLU_LONG_TESTS"), reason="takes minutes of its own: `make test-deployment` runs it"
+)
 
 
 def free_port() -> int:

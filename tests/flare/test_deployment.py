@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from fedlu.graph import Federation
 from tests.flare.conftest import in_one_process, options
-from tests.flare.deployment import Deployment, wait_until
+from tests.flare.deployment import LONG, Deployment, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +104,7 @@ def test_the_server_listens_where_it_was_told(federation: Deployment, first: str
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
 
+@LONG
 def test_whatever_is_killed_it_ends_with_the_same_bits(
     federation: Deployment, first: str, data: Federation, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_whatever_is_killed_it_ends_with_the_same_bits(
     assert [json.loads(line)["round"] for line in events] == list(range(1, 13))  # none lost, none twice
 
 
+@LONG
 def test_a_stopped_run_is_taken_up_again(federation: Deployment, first: str) -> None:
     process = federation.learn("stopped", *options(rounds=8, epochs=40))
     federation.wait_for_round("client-0", "stopped", 2)
@@ -144,6 +146,7 @@ def test_a_stopped_run_is_taken_up_again(federation: Deployment, first: str) -> 
     assert json.loads((federation.runs / "stopped" / "metrics.json").read_text())["rounds"] == 8
 
 
+@LONG
 def test_a_lead_gets_a_refusal_as_one_line(federation: Deployment, first: str) -> None:
     process = federation.learn("first", *options(rounds=7))
     assert process.wait(timeout=240) == 2

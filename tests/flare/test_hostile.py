@@ -20,7 +20,7 @@ from fedlu.flare import lead
 from fedlu.flare.processes import kit_of
 from fedlu.flare.provisioning import Person, Plan, Site, init
 from tests.flare.conftest import options
-from tests.flare.deployment import PATIENCE, Deployment, wait_until
+from tests.flare.deployment import LONG, PATIENCE, Deployment, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +84,7 @@ def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment
     federation.start("client-2")
 
 
+@LONG
 def test_a_lost_site_is_done_without_and_rejoins(federation: Deployment) -> None:
     run, rounds = "rejoin", 400
     federation.learn(run, *options(rounds=rounds, epochs=40), "--quorum", "0.6", "--silence", "10")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlu.graph import partition, read, save
-from tests.flare.deployment import PATIENCE, free_port, wait_until
+from tests.flare.deployment import LONG, PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "federation.md"
@@ -39,6 +39,7 @@ def all_there(command: list[str], desk: Path) -> bool:
     return said.count(": heard") == 2
 
 
+@LONG
 def test_two_hospitals_on_two_machines(desk: Path) -> None:
     lines = [words for line in "\n".join(blocks("sh")).splitlines() if (words := shlex.split(line, comments=True))]
     assert len(lines) >= 12
