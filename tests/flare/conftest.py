@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fedlu
-from fedlu.graph import Federation, partition, read
+from fedlu.graph import Federation, partition, read, save
 from tests.flare.deployment import Deployment, deployed
 
 QUICK: dict[str, Any] = {"dimension": 8, "evaluate_every": 3, "warm_rounds": 2, "negatives": 16, "patience": 99}
@@ -26,7 +28,14 @@ def data() -> Federation:
 
 
 def in_one_process(data: Federation, folder: Path, **changes: Any) -> Path:
-    fedlu.learn(data, out=folder, **{**QUICK, **changes})
+    """In a process of its own, which loads the compiled loops as the sites do: what a process has compiled itself may
+    round the last bit otherwise."""
+    source = folder.with_name(f"{folder.name}-data") / data.name
+    save(data, source, {})
+    settings = {**QUICK, **changes}
+    program = "import fedlu, json, sys; fedlu.learn(sys.argv[1], out=sys.argv[2], **json.loads(sys.argv[3]))"
+    command = [sys.executable, "-c", program, str(source), str(folder), json.dumps(settings)]
+    subprocess.run(command, check=True, capture_output=True)
     return folder
 
 
