@@ -53,6 +53,7 @@ BAD_SITE = """
 """
 
 
+@LONG
 def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment, tmp_path: Path) -> None:
     """Over the wire: NaN, wrong shapes, oversized, replayed, of another type, out of bounds, and too late."""
     deadline = int(PATIENCE / 12)
