@@ -76,7 +76,7 @@ def audit(
     exhibits.append(Exhibit("forgotten", _party(run, retained, settings)))
     if retrain:
         again = run / "retrained"
-        _retrain(again, retained, config, ledger, watch)
+        _retrain(again, retained, config, watch)
         exhibits.append(Exhibit("retrained", _party(again, retained, settings)))
     else:
         absent["retrained"] = "not asked for"
@@ -181,9 +181,8 @@ def _raw(run: Path, retained: Federation, settings: Settings) -> list[Client]:
     return after
 
 
-def _retrain(out: Path, retained: Federation, config: dict[str, Any], ledger: Ledger, watch: Watch | None) -> None:
+def _retrain(out: Path, retained: Federation, config: dict[str, Any], watch: Watch | None) -> None:
     """From scratch, with the same settings; done once, and resumed if it was stopped."""
-    out.parent.mkdir(exist_ok=True)
     settings = {key: value for key, value in config["settings"].items() if key not in ("method", "model")}
     runs.learn(
         retained,

@@ -58,19 +58,9 @@ def forget(
     leaves out "hard" or "soft" confusion. `purge` then deletes the checkpoints of the old run.
     """
     run, out = Path(run), Path(out)
-    if goal not in GOALS:
-        raise InputError(f"no goal {goal!r}", remedy=f"choose one of {', '.join(GOALS)}")
-    if without not in (None, "hard", "soft"):
-        raise InputError(f"without {without!r}", remedy="choose hard or soft")
-    runs.read_metrics(run)
+    _refuse(run, out, goal, without)
     config = files.read_json(run / "config.json")
     settings = Settings(**config["settings"])
-    if settings.method == "centralized":
-        remedy = "re-train it without the triples: it has no clients that could forget"
-        raise InputError("a centralized run", where=run, remedy=remedy)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError("is in use", where=out, remedy="choose another --out")
-    check_target(out)
     data = runs.data_of(run)
     chosen = choose(data, Wish(**wish))
     with files.alone(run):
@@ -87,14 +77,10 @@ def forget(
         if watch is not None:
             watch(event)
     seconds = time.perf_counter() - start
-    ledger = chosen.remember(runs.ledger_of(run) or Ledger(), data)
+    former = runs.ledger_of(run) or Ledger()
+    ledger = chosen.remember(former, data)
     retained, _ = ledger.apply(data)
-    after = runs.gather(retained, settings)
-    for client, old in zip(after.clients, party.clients, strict=True):
-        carry_over(client, old)
-    after.server.table = np.zeros_like(after.server.table)
-    for client in after.clients:
-        after.server.table[after.server.rows[client.name]] = client.avatar.values[client.shared]
+    after = _retained_party(retained, settings, party.clients)
     facts = {
         "from": str(run.resolve()),
         "goal": goal,
@@ -109,7 +95,7 @@ def forget(
             "down": sum(sum(event.bytes_down.values()) for event in events),
         },
         "hashes": {
-            "request": hashlib.sha256("".join(sorted(ledger.triples)).encode()).hexdigest(),
+            "request": hashlib.sha256("".join(sorted(ledger.triples - former.triples)).encode()).hexdigest(),
             "config": hashlib.sha256(json.dumps(config["settings"], sort_keys=True).encode()).hexdigest(),
             "data before": data.fingerprint,
             "data after": retained.fingerprint,
@@ -120,6 +106,29 @@ def forget(
     }
     _write(out, after, config, ledger, retained, events, facts)
     return {**facts, "purged": _purge(run) if purge else []}
+
+
+def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
+    """What cannot be done, said before anything is read at length."""
+    if goal not in GOALS:
+        raise InputError(f"no goal {goal!r}", remedy=f"choose one of {', '.join(GOALS)}")
+    if without not in (None, "hard", "soft"):
+        raise InputError(f"without {without!r}", remedy="choose hard or soft")
+    if runs.read_metrics(run)["method"] == "centralized":
+        remedy = "re-train it without the triples: it has no clients that could forget"
+        raise InputError("a centralized run", where=run, remedy=remedy)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("is in use", where=out, remedy="choose another --out")
+    check_target(out)
+
+
+def _retained_party(retained: Federation, settings: Settings, forgot: list[Client]) -> runs.Party:
+    """The clients that forgot, numbered by what is retained, and a server with the rows that they share."""
+    party = runs.gather(retained, settings)
+    for client, old in zip(party.clients, forgot, strict=True):
+        carry_over(client, old)
+        party.server.table[party.server.rows[client.name]] = client.avatar.values[client.shared]
+    return party
 
 
 def at_a_glance(exam: Exam) -> Exam:
