@@ -34,8 +34,8 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
-test: lint chromium  ## lint, then all tests
-	$(BIN)/python -m pytest
+test: lint chromium  ## lint, then all tests, a file on each of two cores
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-deployment: $(READY)  ## also the long stories of a federation on FLARE: killed, stopped, lost; the walk-through
 	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest tests/flare
