@@ -42,6 +42,8 @@ STATEMENT = (
 )
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 Labels = tuple[str, str, str]
+Deducible = tuple[str, Labels, str]
+"""A client, a triple that it forgot, and how one can still tell."""
 Watch = runs.Watch
 
 
@@ -55,7 +57,7 @@ class Exhibit:
 
 def audit(
     run: str | Path, *, retrain: bool = True, watch: Watch | None = None, **wish: Any
-) -> tuple[dict[str, Any], list[tuple[str, Labels, str]]]:
+) -> tuple[dict[str, Any], list[Deducible]]:
     """Write `audit.json` and `audit.md` into a run that forgot.
 
     Returns the first, and, for the screen alone, the forgotten triples that can still be deduced: client, triple, how.
@@ -65,60 +67,59 @@ def audit(
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
-    ledger, retained, settings = Ledger.read(run), runs.data_of(run), Settings(**config["settings"])
+    ledger, retained = Ledger.read(run), runs.data_of(run)
     asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
     _check(ledger, asked, run)
-    exhibits, absent = [], {}
-    try:
-        exhibits.append(Exhibit("raw", _raw(Path(facts["from"]), retained, settings)))
-    except FedluError as gone:
-        absent["raw"] = str(gone)
-    exhibits.append(Exhibit("forgotten", _party(run, retained, settings)))
-    if retrain:
-        again = run / "retrained"
-        _retrain(again, retained, config, watch)
-        exhibits.append(Exhibit("retrained", _party(again, retained, settings)))
-    else:
-        absent["retrained"] = "not asked for"
+    exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, retrain, watch)
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
-    found: dict[str, Any] = {each.name: _ranks(each, forget, views) for each in exhibits}
     shown = _deducible(retained, forget, asked)
-    total = sum(map(len, asked.values()))
-    result = {
-        **found,
+    result = {each.name: _ranks(each, forget, views) for each in exhibits} | {
         "absent": absent,
         "membership": _membership(exhibits, forget, views),
         "relearning": _relearning(exhibits, forget, views),
-        "reach": {
-            "asked": total,
-            "cannot be asked any more": total - sum(map(len, forget.values())),
-            "deducible": len({(client, triple) for client, triple, _ in shown}),
-        },
+        "reach": _reach(asked, forget, shown),
     }
     result["verdict"] = {view: verdict(result["membership"], view) for view in views}
-    result["cost"] = {
+    result["cost"] = _cost(run, facts, retrain) | {"audit seconds": time.perf_counter() - start}
+    result |= _provenance(facts, config)
+    files.write_json(run / "audit.json", as_plain(result))
+    (run / "audit.md").write_text(in_words(result), encoding="utf-8")
+    return result, shown
+
+
+def _reach(asked: dict[str, list[Labels]], forget: dict[str, Triples], shown: list[Deducible]) -> dict[str, int]:
+    total = sum(map(len, asked.values()))
+    return {
+        "asked": total,
+        "cannot be asked any more": total - sum(map(len, forget.values())),
+        "deducible": len({(client, triple) for client, triple, _ in shown}),
+    }
+
+
+def _cost(run: Path, facts: dict[str, Any], retrain: bool) -> dict[str, Any]:
+    return {
         "forgetting seconds": facts["seconds"],
         "forgetting bytes": facts["bytes"],
         "cycles": facts["cycles"],
         "reached": facts["reached"],
         "retraining seconds": runs.read_metrics(run / "retrained")["seconds"]["learning"] if retrain else None,
-        "audit seconds": time.perf_counter() - start,
     }
+
+
+def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """What was audited, and with which software."""
     versions = {"python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__}
-    result |= {
+    return {
         "goal": facts["goal"],
         "without": facts["without"],
-        "model": settings.model,
-        "method": settings.method,
+        "model": config["settings"]["model"],
+        "method": config["settings"]["method"],
         "federation": config["federation"],
         "hashes": facts["hashes"],
         "versions": {"fedlu": fedlu.__version__, **versions, "torch": torch.__version__},
         "statement": STATEMENT,
     }
-    files.write_json(run / "audit.json", as_plain(result))
-    (run / "audit.md").write_text(in_words(result), encoding="utf-8")
-    return result, shown
 
 
 # --- what was asked ------------------------------------------------------------------------------------------------
@@ -166,6 +167,25 @@ def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
 
 
 # --- the models ----------------------------------------------------------------------------------------------------
+
+
+def _exhibits(
+    run: Path, before: Path, retained: Federation, config: dict[str, Any], retrain: bool, watch: Watch | None
+) -> tuple[list[Exhibit], dict[str, str]]:
+    """The models that there are, and why the others are absent."""
+    settings, found, absent = Settings(**config["settings"]), [], {}
+    try:
+        found.append(Exhibit("raw", _raw(before, retained, settings)))
+    except FedluError as gone:
+        absent["raw"] = str(gone)
+    found.append(Exhibit("forgotten", _party(run, retained, settings)))
+    if retrain:
+        again = run / "retrained"
+        _retrain(again, retained, config, watch)
+        found.append(Exhibit("retrained", _party(again, retained, settings)))
+    else:
+        absent["retrained"] = "not asked for"
+    return found, absent
 
 
 def _party(run: Path, data: Federation, settings: Settings) -> list[Client]:
@@ -285,10 +305,8 @@ def _relearning(exhibits: list[Exhibit], forget: dict[str, Triples], views: list
     return result
 
 
-def _deducible(
-    retained: Federation, forget: dict[str, Triples], asked: dict[str, list[Labels]]
-) -> list[tuple[str, Labels, str]]:
-    found: list[tuple[str, Labels, str]] = []
+def _deducible(retained: Federation, forget: dict[str, Triples], asked: dict[str, list[Labels]]) -> list[Deducible]:
+    found: list[Deducible] = []
     held = {client.name: set(client.vocabulary.labels(client.known)) for client in retained.clients}
     for client in retained.clients:
         mine = forget[client.name]

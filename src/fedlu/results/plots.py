@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlu.errors import InputError
 from fedlu.results import charts, figures, prediction
-from fedlu.results.audits import audit_of
+from fedlu.results.audit_charts import audit_of
 from fedlu.results.maps import entity_map
 from fedlu.results.overview import Overview, federations_of, read
 

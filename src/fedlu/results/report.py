@@ -21,7 +21,7 @@ import fedlu
 from fedlu.errors import FedluError, InputError
 from fedlu.graph.statistics import FederationStatistics
 from fedlu.results import charts, prediction, published
-from fedlu.results.audits import Audit, audit_of
+from fedlu.results.audit_charts import Audit, audit_of
 from fedlu.results.charts import Chart, Table
 from fedlu.results.maps import entity_map
 from fedlu.results.overview import Data, Overview, federations_of, read
