@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlu.embedding import losses
 from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
@@ -122,9 +123,16 @@ class Learner:
         )
         return more, found.negatives
 
-    def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
-        touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
-        summed = touched.sum(np.concatenate([gradient.anchors, gradient.answers, gradient.negatives]))
+    def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None, *, only: Mask | None = None) -> None:
+        """Update the rows of a batch, or only those of them that are marked."""
+        rows = np.concatenate([batch.queries.anchors, batch.answers, batch.negatives])
+        slopes = np.concatenate([gradient.anchors, gradient.answers, gradient.negatives])
+        if only is not None:
+            rows, slopes = rows[only[rows]], slopes[only[rows]]
+            if not len(rows):
+                return
+        touched = Touched.by(rows)
+        summed = touched.sum(slopes)
         if pull is not None:
             summed += pull(touched.rows, table.values[touched.rows])
         update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)

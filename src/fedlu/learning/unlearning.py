@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedlu.embedding import losses
 from fedlu.embedding.kernels import Floats, Ids, probabilities
+from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table, Touched
 from fedlu.embedding.ranking import FilterIndex, Side
@@ -28,7 +29,7 @@ Knowledge: TypeAlias = NDArray[np.float64]
 """(triples,): how well each is known."""
 Numbers: TypeAlias = NDArray[np.int32]
 
-GOALS = {"indistinguishable": 1.0, "suppress": 0.2}
+GOALS = {"indistinguishable": 1.0, "suppress": 0.7}
 """The part of the valid triples' distribution, from its low end, where forgotten triples are placed."""
 CANDIDATES = 1024
 """Entities that a triple is compared with to see how well it is known."""
@@ -48,6 +49,8 @@ REHEARSED = 8
 """Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
 """... but not fewer than these."""
+HOLD_EVERY = 10
+"""Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back."""
 SOFT = 0.1
 """The paper's weight of soft confusion."""
 CLOSE = 0.15
@@ -132,12 +135,16 @@ class Unlearner:
         for epoch in range(EPOCHS):
             if epoch % LOOK_EVERY == 0 and all(_is_small(gap, CLOSE / 2) for gap in gaps.values()):
                 break
-            for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
-                batch = self.forgotten.batch(chosen, side, random, self.negatives)
-                self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
+            self._confuse_all(gaps, random)
             if (epoch + 1) % LOOK_EVERY == 0:
                 gaps = self.gaps(targets)
         return all(_is_small(gap, CLOSE) for gap in gaps.values())
+
+    def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
+        """An epoch over the forgotten."""
+        for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
+            batch = self.forgotten.batch(chosen, side, random, self.negatives)
+            self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
 
     def _confuse(self, batch: Batch, gaps: dict[str, Knowledge]) -> None:
         """A step on the rows of the forgotten triples alone, by the interference loss, Eq. (localunlearn)."""
@@ -166,17 +173,28 @@ class Unlearner:
     # --- decay
 
     def decay(self, random: np.random.Generator, disturbed: Ids) -> None:
-        """Rehearse retained triples around the disturbed entities, and a sample of the others."""
+        """Rehearse retained triples around the disturbed entities, and a sample of the others.
+
+        Only rows that were disturbed are mended: all others are as good as they were, and an owner who changed them
+        would dilute what the server averages.
+        """
         triples = self.request.retained
         near = np.flatnonzero(np.isin(triples[:, 0], disturbed) | np.isin(triples[:, 2], disturbed))
-        number = max(AT_LEAST, REHEARSED * len(self.request.forget))
-        around = random.choice(near, size=min(number, len(near)), replace=False)
-        others = random.choice(len(triples), size=min(number // 4, len(triples)), replace=False)
+        wanted = max(AT_LEAST, REHEARSED * len(self.request.forget))
+        around = random.choice(near, size=min(wanted, len(near)), replace=False)
+        others = random.choice(len(triples), size=min(wanted // 4, len(triples)), replace=False)
         chosen = np.union1d(around, others)
-        for places, side in _pieces(random, len(chosen), self.batch_size):
-            self._rehearse(self.retained.batch(chosen[places], side, random, self.negatives))
+        mended = np.zeros(self.request.known.entities, dtype=np.bool_)
+        mended[disturbed] = True
+        targets = self.targets() if len(self.request.forget) else {}
+        pieces = list(_pieces(random, len(chosen), self.batch_size))
+        for number, at in enumerate(random.permutation(len(pieces)), start=1):
+            places, side = pieces[at]
+            self._rehearse(self.retained.batch(chosen[places], side, random, self.negatives), mended)
+            if targets and number % HOLD_EVERY == 0:
+                self._confuse_all(self.gaps(targets), random)
 
-    def _rehearse(self, batch: Batch) -> None:
+    def _rehearse(self, batch: Batch, mended: Mask) -> None:
         """Mutual distillation on what is kept, as in learning, the relations left alone."""
         passes = {
             name: self.learner.forward(memory.table, memory.relations, batch) for name, memory in self.memories.items()
@@ -189,7 +207,7 @@ class Unlearner:
             memory = self.memories[name]
             gradient = each.backward(slopes[name])
             gradient, _ = self.learner.ask_for_relations(gradient, each.rows, memory.relations, batch)
-            self.learner.apply(memory.table, batch, gradient, None)
+            self.learner.apply(memory.table, batch, gradient, None, only=mended)
 
 
 def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:

@@ -30,7 +30,7 @@ from fedlu.graph.ledger import LEDGER, Ledger, Marks
 from fedlu.learning.unlearning import GOALS
 from fedlu.results.audit import audit_of_one
 from fedlu.results.files import write_json
-from fedlu.results.forgetting import carry_over, request_of
+from fedlu.results.forgetting import at_a_glance, carry_over, request_of
 from fedlu.results.requests import Chosen, Wish, choose
 from fedlu.results.runs import ledger_of
 from fedlu.results.sites import Site, as_learned, client_of
@@ -77,6 +77,7 @@ class ForgettingSite:
         if not self.site.client.best:
             raise MessageError("nothing was kept here that could forget", where=self.name)
         self.step = 0
+        self.site.client.exams = [at_a_glance(exam) for exam in self.site.client.exams]
         if self.chosen is not None:
             marks = self.chosen.marks[self.name]
             self.site.client.request = request_of(self.graph, marks, self.goal, None)
