@@ -28,6 +28,16 @@ TILE, BLOCK, COLUMNS = 128, 32, 8
 """How many entities, queries and columns a thread takes at once: as many as stay in the nearest caches."""
 
 
+def keep_freed_memory() -> None:
+    """glibc gives the memory of large arrays back to the system, and each step then waits to get it again, zeroed, for
+    a sixth of its time. How much it keeps, it learns from the largest array that it saw freed; this is never touched.
+    """
+    np.empty(31 << 20, dtype=np.uint8)
+
+
+keep_freed_memory()
+
+
 def compiled(function: Function) -> Function:
     """Numba's decorator has no types; this keeps those of the function. Comparisons with NaN stay exact."""
     return cast(Function, numba.njit(parallel=True, cache=True, nogil=True)(function))
@@ -363,16 +373,34 @@ def mark_known(
 
 
 @fast
-def sum_rows(rows: Floats, order: Ids, starts: Ids) -> Floats:
-    """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]]."""
-    groups, dim = len(starts) - 1, rows.shape[1]
-    sums = np.zeros((groups, dim), dtype=np.float32)
+def take_rows(table: Floats, rows: Ids) -> Floats:
+    """(rows, dim): copies of some rows."""
+    taken = np.empty((len(rows), table.shape[1]), dtype=np.float32)
+    for i in prange(len(rows)):
+        taken[i] = table[rows[i]]
+    return taken
+
+
+@fast
+def sum_rows(first: Floats, second: Floats, third: Floats, order: Ids, starts: Ids) -> Floats:
+    """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]], where the rows are those of three tables on end."""
+    groups, dim = len(starts) - 1, first.shape[1]
+    sums = np.empty((groups, dim), dtype=np.float32)
     for g in prange(groups):
         total = sums[g]
-        for place in range(starts[g], starts[g + 1]):
-            row = rows[order[place]]
-            for k in range(dim):
-                total[k] += row[k]
+        for at in range(starts[g], starts[g + 1]):
+            place = order[at]
+            if place < len(first):
+                row = first[place]
+            elif place < len(first) + len(second):
+                row = second[place - len(first)]
+            else:
+                row = third[place - len(first) - len(second)]
+            if at == starts[g]:
+                total[:] = row
+            else:
+                for k in range(dim):
+                    total[k] += row[k]
     return sums
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlu.embedding import losses
-from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.kernels import Floats, Ids, take_rows
 from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
@@ -83,10 +83,10 @@ class Learner:
     def forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
         queries = batch.queries
         rows = Rows(
-            anchors=table.values[queries.anchors],
-            relations=relations.values[self._relation_rows(queries.relations, queries.side)],
-            answers=table.values[batch.answers],
-            negatives=table.values[batch.negatives],
+            anchors=take_rows(table.values, queries.anchors),
+            relations=take_rows(relations.values, self._relation_rows(queries.relations, queries.side)),
+            answers=take_rows(table.values, batch.answers),
+            negatives=take_rows(table.values, batch.negatives),
             picks=batch.picks,
         )
         return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self)
@@ -124,7 +124,7 @@ class Learner:
 
     def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None) -> None:
         touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
-        summed = touched.sum(np.concatenate([gradient.anchors, gradient.answers, gradient.negatives]))
+        summed = touched.sum(gradient.anchors, gradient.answers, gradient.negatives)
         if pull is not None:
             summed += pull(touched.rows, table.values[touched.rows])
         update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)
@@ -138,7 +138,7 @@ class Learner:
         """`others` has a row for every relation, or none."""
         numbers = np.concatenate([batch.queries.relations, np.arange(len(others))])
         touched = Touched.by(self._relation_rows(numbers, batch.queries.side))
-        summed = touched.sum(np.concatenate([gradient, others]))
+        summed = touched.sum(gradient, others)
         update(relations, touched, summed, optimizer=self.optimizer, rate=self.rate)
 
 
