@@ -20,6 +20,8 @@ Floats: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+REORDERED = {"reassoc", "contract", "nsz", "nnan", "ninf"}
+"""Which liberties the compiler may take with sums."""
 TINY = 1e-12
 """Added under a square root, so that the distance of equal rows has a gradient (zero)."""
 PARTS = 4
@@ -44,12 +46,21 @@ def compiled(function: Function) -> Function:
 
 
 def fast(function: Function) -> Function:
-    """As above, where sums may be reordered so that they are vectorised."""
+    """As above, where sums may be reordered so that they are vectorised.
+
+    Divisions and roots stay exact: a process that compiles a loop runs another copy of its body than one that loads it,
+    and only the latter was optimised twice. With estimates allowed, the two rounded some quotients differently.
+    """
+    return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=REORDERED)(function))
+
+
+def estimated(function: Function) -> Function:
+    """As above, where a reciprocal root may be an estimate with a step of Newton's."""
     return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=True)(function))
 
 
 def inline(function: Function) -> Function:
-    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
+    return cast(Function, numba.njit(inline="always", fastmath=REORDERED)(function))
 
 
 # --- ranking -----------------------------------------------------------------------------------------------------
@@ -181,7 +192,7 @@ def l1_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Flo
     return for_queries, sum_parts(sums)
 
 
-@fast
+@estimated
 def modulus_distances(queries: Floats, entities: Floats) -> Floats:
     """(batch, n): the sum of the moduli of complex differences, in tiles and blocks as `l1_distances`.
 
@@ -214,7 +225,7 @@ def modulus_distances(queries: Floats, entities: Floats) -> Floats:
     return distances
 
 
-@fast
+@estimated
 def modulus_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
     """((batch, dim), (n, dim)): as `l1_gradients`, but column by column: a query's sum stays in a register, and since
     each column is one thread's, no sums are kept apart."""
@@ -404,7 +415,7 @@ def sum_rows(first: Floats, second: Floats, third: Floats, order: Ids, starts: I
     return sums
 
 
-@fast
+@compiled
 def adam_step(
     table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, step: int
 ) -> None:
@@ -422,7 +433,7 @@ def adam_step(
             row[k] -= size * m[k] / (np.sqrt(v[k]) * root + tiny)
 
 
-@fast
+@compiled
 def adagrad_step(table: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float) -> None:
     """Adagrad on some rows of a table, in place."""
     size, tiny = np.float32(rate), np.float32(1e-10)
