@@ -7,6 +7,7 @@ import pytest
 import torch
 from pykeen.nn.modules import ComplExInteraction, DistMultInteraction, RotatEInteraction, TransEInteraction
 
+from fedlu.embedding.kernels import BLOCK, TILE
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import MODELS, TORCH_QUERIES, Formulas, Fused, Rows, shape_of
 from fedlu.errors import InputError
@@ -98,3 +99,36 @@ def test_both_sides_score_a_triple_as_pykeen_does(model: str, random: np.random.
 def test_an_unknown_model_lists_the_known() -> None:
     with pytest.raises(InputError, match="no model 'TransX'; choose one of TransE"):
         shape_of("TransX")
+
+
+@pytest.mark.parametrize("model", ["TransE", "RotatE"])
+@pytest.mark.parametrize("dimension", [1, 3, 8, 9])
+def test_tiles_and_blocks_that_are_not_full(model: str, dimension: int, random: np.random.Generator) -> None:
+    shape = shape_of(model)
+    widths = (shape.entity_width, shape.relation_width, shape.entity_width, shape.entity_width)
+    numbers = (BLOCK + 1, BLOCK + 1, BLOCK + 1, TILE + 2)
+    arrays = [random.normal(size=(n, w * dimension)).astype(np.float32) for n, w in zip(numbers, widths, strict=True)]
+    fused, fused_back = Fused(model, 3.0).forward(Rows(*arrays), Side.TAIL)
+    formulas, formulas_back = Formulas(model, 3.0).forward(Rows(*arrays), Side.TAIL)
+    np.testing.assert_allclose(fused, formulas, rtol=1e-5, atol=1e-5)
+    slopes = random.normal(size=fused.shape).astype(np.float32)
+    ours, theirs = fused_back(slopes), formulas_back(slopes)
+    for part in PARTS:
+        np.testing.assert_allclose(getattr(ours, part), getattr(theirs, part), rtol=1e-4, atol=1e-4, err_msg=part)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_equal_rows_tie_wherever_they_stand(model: str, random: np.random.Generator) -> None:
+    rows = rows_for(model, random)
+    same = np.repeat(rows.negatives[:1], 2 * TILE + 3, axis=0)
+    scores = Fused(model, 3.0).compare_all(rows.anchors, rows.relations, same, Side.TAIL)
+    assert (scores == scores[:, :1]).all()
+
+
+def test_no_distance_no_gradient() -> None:
+    zeros = np.zeros((BATCH, 2 * DIMENSION), dtype=np.float32)
+    rows = Rows(zeros, zeros[:, :DIMENSION], zeros, zeros)
+    scores, back = Fused("RotatE", 3.0).forward(rows, Side.TAIL)
+    np.testing.assert_allclose(scores, 3.0, atol=1e-4)
+    gradient = back(np.ones_like(scores))
+    assert not any(getattr(gradient, part).any() for part in PARTS)

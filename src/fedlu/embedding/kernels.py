@@ -20,10 +20,24 @@ Floats: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+REORDERED = {"reassoc", "contract", "nsz", "nnan", "ninf"}
+"""Which liberties the compiler may take with sums."""
 TINY = 1e-12
 """Added under a square root, so that the distance of equal rows has a gradient (zero)."""
 PARTS = 4
 """Into how many parts a batch is cut where threads would write the same rows."""
+TILE, BLOCK, COLUMNS = 128, 32, 8
+"""How many entities, queries and columns a thread takes at once: as many as stay in the nearest caches."""
+
+
+def keep_freed_memory() -> None:
+    """glibc gives the memory of large arrays back to the system, and each step then waits to get it again, zeroed, for
+    a sixth of its time. How much it keeps, it learns from the largest array that it saw freed; this is never touched.
+    """
+    np.empty(31 << 20, dtype=np.uint8)
+
+
+keep_freed_memory()
 
 
 def compiled(function: Function) -> Function:
@@ -32,12 +46,21 @@ def compiled(function: Function) -> Function:
 
 
 def fast(function: Function) -> Function:
-    """As above, where sums may be reordered so that they are vectorised."""
+    """As above, where sums may be reordered so that they are vectorised.
+
+    Divisions and roots stay exact: with estimates allowed, a process that compiled a loop and one that loaded it from
+    the cache rounded some quotients differently.
+    """
+    return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=REORDERED)(function))
+
+
+def estimated(function: Function) -> Function:
+    """As above, where a reciprocal root may be an estimate with a step of Newton's."""
     return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=True)(function))
 
 
 def inline(function: Function) -> Function:
-    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
+    return cast(Function, numba.njit(inline="always", fastmath=REORDERED)(function))
 
 
 # --- ranking -----------------------------------------------------------------------------------------------------
@@ -97,18 +120,54 @@ def sum_parts(sums: Floats) -> Floats:
 
 
 @fast
-def l1_distances(queries: Floats, entities: Floats) -> Floats:
-    """(batch, n): the L1 distance of queries (batch, dim) to entities (n, dim)."""
-    batch, dim = queries.shape
-    distances = np.empty((batch, len(entities)), dtype=np.float32)
-    for b in prange(batch):
-        query = queries[b]
-        for n in range(len(entities)):
-            entity, total = entities[n], np.float32(0)
+def _tiles(entities: Floats) -> Floats:
+    """(tiles, dim, TILE): entities side by side, so that a loop over them is vectorised; zeros fill the last tile.
+
+    All places of a tile go through the same instructions, so entities with equal rows get equal distances, to the bit.
+    """
+    number, dim = entities.shape
+    tiles = np.zeros(((number + TILE - 1) // TILE, dim, TILE), dtype=np.float32)
+    for tile in prange(len(tiles)):
+        for n in range(min(TILE, number - tile * TILE)):
             for k in range(dim):
-                total += abs(query[k] - entity[k])
-            distances[b, n] = total
+                tiles[tile, k, n] = entities[tile * TILE + n, k]
+    return tiles
+
+
+@fast
+def l1_distances(queries: Floats, entities: Floats) -> Floats:
+    """(batch, n): the L1 distance of queries (batch, dim) to entities (n, dim).
+
+    A tile of entities meets a block of queries, whose sums stay in the nearest cache; and several columns are added at
+    once, so that a sum is loaded and stored less often.
+    """
+    batch, dim = queries.shape
+    tiles, blocks = _tiles(entities), (batch + BLOCK - 1) // BLOCK
+    distances = np.empty((batch, len(entities)), dtype=np.float32)
+    for job in prange(len(tiles) * blocks):
+        tile, first = tiles[job // blocks], job % blocks * BLOCK
+        sums = np.zeros((min(BLOCK, batch - first), TILE), dtype=np.float32)
+        for k in range(0, dim - 3, 4):
+            e0, e1, e2, e3 = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
+            for b in range(len(sums)):
+                query, total = queries[first + b], sums[b]
+                q0, q1, q2, q3 = query[k], query[k + 1], query[k + 2], query[k + 3]
+                for n in range(TILE):
+                    total[n] += (abs(q0 - e0[n]) + abs(q1 - e1[n])) + (abs(q2 - e2[n]) + abs(q3 - e3[n]))
+        for k in range(dim // 4 * 4, dim):
+            for b in range(len(sums)):
+                for n in range(TILE):
+                    sums[b, n] += abs(queries[first + b, k] - tile[k, n])
+        _place(sums, distances, first, job // blocks * TILE)
     return distances
+
+
+@inline
+def _place(sums: Any, distances: Any, first: Any, column: Any) -> None:
+    """Write the sums of a block and a tile where they belong; those of the zeros that fill the tile are left out."""
+    for b in range(len(sums)):
+        for n in range(min(TILE, distances.shape[1] - column)):
+            distances[first + b, column + n] = sums[b, n]
 
 
 @fast
@@ -133,43 +192,66 @@ def l1_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Flo
     return for_queries, sum_parts(sums)
 
 
-@fast
+@estimated
 def modulus_distances(queries: Floats, entities: Floats) -> Floats:
-    """(batch, n): the sum of the moduli of complex differences."""
+    """(batch, n): the sum of the moduli of complex differences, in tiles and blocks as `l1_distances`.
+
+    Of two roots, one is taken by the divider, the other by the multipliers (an estimate of the reciprocal root, and
+    Newton's step), which work side by side. Were it x / sqrt(x), the compiler would make a root of it again.
+    """
     batch, half = queries.shape[0], queries.shape[1] // 2
+    tiles, blocks = _tiles(entities), (batch + BLOCK - 1) // BLOCK
     distances = np.empty((batch, len(entities)), dtype=np.float32)
-    tiny = np.float32(TINY)
-    for b in prange(batch):
-        query = queries[b]
-        for n in range(len(entities)):
-            entity, total = entities[n], np.float32(0)
-            for k in range(half):
-                real, imaginary = query[k] - entity[k], query[half + k] - entity[half + k]
-                total += np.sqrt(real * real + imaginary * imaginary + tiny)
-            distances[b, n] = total
+    one, tiny, as_tiny = np.float32(1), np.float32(TINY), np.float32(TINY * (1 + 1e-7))
+    for job in prange(len(tiles) * blocks):
+        tile, first = tiles[job // blocks], job % blocks * BLOCK
+        sums = np.zeros((min(BLOCK, batch - first), TILE), dtype=np.float32)
+        for k in range(0, half - 1, 2):
+            x0, y0, x1, y1 = tile[k], tile[half + k], tile[k + 1], tile[half + k + 1]
+            for b in range(len(sums)):
+                query, total = queries[first + b], sums[b]
+                u0, v0, u1, v1 = query[k], query[half + k], query[k + 1], query[half + k + 1]
+                for n in range(TILE):
+                    square = (u0 - x0[n]) * (u0 - x0[n]) + (v0 - y0[n]) * (v0 - y0[n])
+                    other = (u1 - x1[n]) * (u1 - x1[n]) + (v1 - y1[n]) * (v1 - y1[n])
+                    total[n] += np.sqrt(square + tiny) + (other + as_tiny) * (one / np.sqrt(other + tiny))
+        for k in range(half // 2 * 2, half):
+            for b in range(len(sums)):
+                for n in range(TILE):
+                    real = queries[first + b, k] - tile[k, n]
+                    imaginary = queries[first + b, half + k] - tile[half + k, n]
+                    sums[b, n] += np.sqrt(real * real + imaginary * imaginary + tiny)
+        _place(sums, distances, first, job // blocks * TILE)
     return distances
 
 
-@fast
+@estimated
 def modulus_gradients(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    """((batch, dim), (n, dim)): as `l1_gradients`."""
+    """((batch, dim), (n, dim)): as `l1_gradients`, but column by column: a query's sum stays in a register, and since
+    each column is one thread's, no sums are kept apart."""
     batch, half = queries.shape[0], queries.shape[1] // 2
-    for_queries = np.zeros((batch, 2 * half), dtype=np.float32)
-    sums = np.zeros((PARTS, len(entities), 2 * half), dtype=np.float32)
+    columns = np.ascontiguousarray(entities.T)
+    for_queries = np.empty((batch, 2 * half), dtype=np.float32)
+    for_columns = np.zeros(columns.shape, dtype=np.float32)
     tiny = np.float32(TINY)
-    for part in prange(PARTS):
-        for b in range(part * batch // PARTS, (part + 1) * batch // PARTS):
-            query, mine = queries[b], for_queries[b]
-            for n in range(len(entities)):
-                entity, slope, theirs = entities[n], slopes[b, n], sums[part, n]
-                for k in range(half):
-                    real, imaginary = query[k] - entity[k], query[half + k] - entity[half + k]
-                    scale = slope / np.sqrt(real * real + imaginary * imaginary + tiny)
-                    mine[k] += scale * real
-                    mine[half + k] += scale * imaginary
-                    theirs[k] -= scale * real
-                    theirs[half + k] -= scale * imaginary
-    return for_queries, sum_parts(sums)
+    for chunk in prange((half + COLUMNS - 1) // COLUMNS):
+        for first in range(0, batch, BLOCK):  # the slopes of a block stay in the cache for all columns of the chunk
+            for k in range(chunk * COLUMNS, min(half, chunk * COLUMNS + COLUMNS)):
+                x, y, for_x, for_y = columns[k], columns[half + k], for_columns[k], for_columns[half + k]
+                for b in range(first, min(batch, first + BLOCK)):
+                    u, v, slope = queries[b, k], queries[b, half + k], slopes[b]
+                    for_u, for_v = np.float32(0), np.float32(0)
+                    for n in range(len(entities)):
+                        real, imaginary = u - x[n], v - y[n]
+                        scale = slope[n] / np.sqrt(real * real + imaginary * imaginary + tiny)
+                        real *= scale
+                        imaginary *= scale
+                        for_u += real
+                        for_v += imaginary
+                        for_x[n] -= real
+                        for_y[n] -= imaginary
+                    for_queries[b, k], for_queries[b, half + k] = for_u, for_v
+    return for_queries, np.ascontiguousarray(for_columns.T)
 
 
 @fast
@@ -302,20 +384,38 @@ def mark_known(
 
 
 @fast
-def sum_rows(rows: Floats, order: Ids, starts: Ids) -> Floats:
-    """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]]."""
-    groups, dim = len(starts) - 1, rows.shape[1]
-    sums = np.zeros((groups, dim), dtype=np.float32)
-    for g in prange(groups):
-        total = sums[g]
-        for place in range(starts[g], starts[g + 1]):
-            row = rows[order[place]]
-            for k in range(dim):
-                total[k] += row[k]
-    return sums
+def take_rows(table: Floats, rows: Ids) -> Floats:
+    """(rows, dim): copies of some rows."""
+    taken = np.empty((len(rows), table.shape[1]), dtype=np.float32)
+    for i in prange(len(rows)):
+        taken[i] = table[rows[i]]
+    return taken
 
 
 @fast
+def sum_rows(first: Floats, second: Floats, third: Floats, order: Ids, starts: Ids) -> Floats:
+    """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]], where the rows are those of three tables on end."""
+    groups, dim = len(starts) - 1, first.shape[1]
+    sums = np.empty((groups, dim), dtype=np.float32)
+    for g in prange(groups):
+        total = sums[g]
+        for at in range(starts[g], starts[g + 1]):
+            place = order[at]
+            if place < len(first):
+                row = first[place]
+            elif place < len(first) + len(second):
+                row = second[place - len(first)]
+            else:
+                row = third[place - len(first) - len(second)]
+            if at == starts[g]:
+                total[:] = row
+            else:
+                for k in range(dim):
+                    total[k] += row[k]
+    return sums
+
+
+@compiled
 def adam_step(
     table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, step: int
 ) -> None:
@@ -333,7 +433,7 @@ def adam_step(
             row[k] -= size * m[k] / (np.sqrt(v[k]) * root + tiny)
 
 
-@fast
+@compiled
 def adagrad_step(table: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float) -> None:
     """Adagrad on some rows of a table, in place."""
     size, tiny = np.float32(rate), np.float32(1e-10)

@@ -60,9 +60,10 @@ class Touched:
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         return cls(ordered[first], order, np.append(first, len(ids)))
 
-    def sum(self, gradients: Floats) -> Floats:
-        """(touched, width): from one gradient for each id to one for each row."""
-        return kernels.sum_rows(gradients, self.order, self.starts)
+    def sum(self, first: Floats, *others: Floats) -> Floats:
+        """(touched, width): from one gradient for each id, in up to three parts, to one for each row."""
+        second, third = (*others, first[:0], first[:0])[:2]
+        return kernels.sum_rows(first, second, third, self.order, self.starts)
 
 
 def update(table: Table, touched: Touched, gradients: Floats, *, optimizer: str, rate: float) -> None:

@@ -1,4 +1,4 @@
-"""The loops for private negatives: each query is compared with entities of its own, given by their places."""
+"""The loops for private negatives, each query compared with entities of its own, and for its own answer."""
 
 from __future__ import annotations
 
@@ -36,29 +36,54 @@ def _compare(kind: Any, x: Any, y: Any) -> Any:
 
 
 @inline
-def _add_gradient(kind: Any, x: Any, y: Any, slope: Any, out: Any) -> None:
-    """Add to `out` the gradient for x of slope times the comparison of x and y; that for y is the same, exchanged."""
-    tiny = np.float32(TINY)
+def _add_gradients(kind: Any, x: Any, y: Any, slope: Any, for_x: Any, for_y: Any) -> None:
+    """Add the gradients of slope times the comparison of x and y, in one pass: a difference serves both."""
+    tiny, none = np.float32(TINY), np.float32(0)
     if kind == DOT:
         for k in range(len(x)):
-            out[k] += slope * y[k]
+            for_x[k] += slope * y[k]
+            for_y[k] += slope * x[k]
     elif kind == L1:
         for k in range(len(x)):
-            out[k] += slope if x[k] > y[k] else -slope
+            step = (slope if x[k] > y[k] else none) - (slope if x[k] < y[k] else none)
+            for_x[k] += step
+            for_y[k] -= step
     elif kind == L2:
         total = np.float32(0)
         for k in range(len(x)):
             total += (x[k] - y[k]) * (x[k] - y[k])
         scale = slope / np.sqrt(total + tiny)
         for k in range(len(x)):
-            out[k] += scale * (x[k] - y[k])
+            step = scale * (x[k] - y[k])
+            for_x[k] += step
+            for_y[k] -= step
     else:
         half = len(x) // 2
         for k in range(half):
             real, imaginary = x[k] - y[k], x[half + k] - y[half + k]
             scale = slope / np.sqrt(real * real + imaginary * imaginary + tiny)
-            out[k] += scale * real
-            out[half + k] += scale * imaginary
+            for_x[k] += scale * real
+            for_x[half + k] += scale * imaginary
+            for_y[k] -= scale * real
+            for_y[half + k] -= scale * imaginary
+
+
+@fast
+def own_comparisons(kind: int, queries: Floats, answers: Floats) -> Floats:
+    """(batch,): each query compared with its own answer."""
+    compared = np.empty(len(queries), dtype=np.float32)
+    for b in prange(len(queries)):
+        compared[b] = _compare(kind, queries[b], answers[b])
+    return compared
+
+
+@fast
+def add_own_gradients(kind: int, queries: Floats, answers: Floats, slopes: Floats, for_queries: Floats) -> Floats:
+    """(batch, dim): the gradient for the answers; that for the queries is added to `for_queries`. Slopes (batch,)."""
+    for_answers = np.zeros_like(answers)
+    for b in prange(len(queries)):
+        _add_gradients(kind, queries[b], answers[b], slopes[b], for_queries[b], for_answers[b])
+    return for_answers
 
 
 @fast
@@ -91,8 +116,7 @@ def picked_gradients(
         for e in range(bounds[part], bounds[part + 1]):
             for at in range(starts[e], starts[e + 1]):
                 b, n = order[at] // width, order[at] % width
-                _add_gradient(kind, entities[e], queries[b], slopes[b, n], for_entities[e])
-                _add_gradient(kind, queries[b], entities[e], slopes[b, n], sums[part, b])
+                _add_gradients(kind, queries[b], entities[e], slopes[b, n], sums[part, b], for_entities[e])
     return sum_parts(sums), for_entities
 
 

@@ -216,17 +216,19 @@ class Fused(Stateless):
         compared, pair_gradient = _compare_negatives(queries, rows, shape.comparison)
         scores = np.empty((len(queries), 1 + compared.shape[1]), dtype=np.float32)
         scores[:, 1:] = compared
-        scores[:, 0] = _own_pair(queries, rows.answers, shape.comparison)
+        kind = private_kernels.KINDS[shape.comparison]
+        scores[:, 0] = private_kernels.own_comparisons(kind, queries, rows.answers)
         if shape.is_distance:
             np.subtract(np.float32(self.margin), scores, out=scores)
 
         def backward(slopes: Floats) -> Rows:
-            compared = -slopes if shape.is_distance else slopes  # the gradient of what was compared
-            for_queries, for_negatives = pair_gradient(np.ascontiguousarray(compared[:, 1:]))
-            own_query, own_answer = _own_pair_gradient(queries, rows.answers, compared[:, :1], shape.comparison)
-            for_queries += own_query
+            sign = np.float32(-1 if shape.is_distance else 1)  # a distance is taken from the margin
+            for_queries, for_negatives = pair_gradient(sign * slopes[:, 1:])
+            for_answers = private_kernels.add_own_gradients(
+                kind, queries, rows.answers, sign * slopes[:, 0], for_queries
+            )
             for_anchors, for_relations = unmake(for_queries, rows.anchors, memory, side)
-            return Rows(for_anchors, for_relations, own_answer, for_negatives)
+            return Rows(for_anchors, for_relations, for_answers, for_negatives)
 
         return scores, backward
 
@@ -234,7 +236,7 @@ class Fused(Stateless):
         shape = shape_of(self.model)
         queries, _ = QUERIES[shape.query][0](anchors, relations, side)
         scores = COMPARISONS[shape.comparison][0](queries, entities)
-        return np.float32(self.margin) - scores if shape.is_distance else scores
+        return np.subtract(np.float32(self.margin), scores, out=scores) if shape.is_distance else scores
 
 
 Memory = Any
@@ -337,40 +339,6 @@ def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Flo
     return product
 
 
-def _own_pair(queries: Floats, answers: Floats, comparison: str) -> Floats:
-    """(batch,): each query compared with its own answer."""
-    if comparison == "dot":
-        own: Floats = np.einsum("bk,bk->b", queries, answers)
-        return own
-    difference = queries - answers
-    if comparison == "l1":
-        total: Floats = np.abs(difference).sum(1)
-        return total
-    if comparison == "l2":
-        return _root((difference**2).sum(1))
-    moduli: Floats = _moduli(difference).sum(1)
-    return moduli
-
-
 def _root(square: Floats) -> Floats:
     root: Floats = np.sqrt(square + np.float32(TINY))
     return root
-
-
-def _moduli(rows: Floats) -> Floats:
-    half = rows.shape[1] // 2
-    return _root(rows[:, :half] ** 2 + rows[:, half:] ** 2)
-
-
-def _own_pair_gradient(queries: Floats, answers: Floats, slopes: Floats, comparison: str) -> tuple[Floats, Floats]:
-    """((batch, dim), (batch, dim)): for slopes (batch, 1)."""
-    if comparison == "dot":
-        return slopes * answers, slopes * queries
-    difference = queries - answers
-    if comparison == "l1":
-        direction = np.sign(difference)
-    elif comparison == "l2":
-        direction = difference / _own_pair(queries, answers, comparison)[:, None]
-    else:
-        direction = difference / np.tile(_moduli(difference), 2)
-    return slopes * direction, -slopes * direction

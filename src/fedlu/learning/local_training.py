@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedlu.embedding import losses
-from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.kernels import Floats, Ids, take_rows
 from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
@@ -84,10 +84,10 @@ class Learner:
     def forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
         queries = batch.queries
         rows = Rows(
-            anchors=table.values[queries.anchors],
-            relations=relations.values[self._relation_rows(queries.relations, queries.side)],
-            answers=table.values[batch.answers],
-            negatives=table.values[batch.negatives],
+            anchors=take_rows(table.values, queries.anchors),
+            relations=take_rows(relations.values, self._relation_rows(queries.relations, queries.side)),
+            answers=take_rows(table.values, batch.answers),
+            negatives=take_rows(table.values, batch.negatives),
             picks=batch.picks,
         )
         return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self)
@@ -125,14 +125,11 @@ class Learner:
 
     def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None, *, only: Mask | None = None) -> None:
         """Update the rows of a batch, or only those of them that are marked."""
-        rows = np.concatenate([batch.queries.anchors, batch.answers, batch.negatives])
-        slopes = np.concatenate([gradient.anchors, gradient.answers, gradient.negatives])
+        touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
+        summed = touched.sum(gradient.anchors, gradient.answers, gradient.negatives)
         if only is not None:
-            rows, slopes = rows[only[rows]], slopes[only[rows]]
-            if not len(rows):
-                return
-        touched = Touched.by(rows)
-        summed = touched.sum(slopes)
+            marked = only[touched.rows]
+            touched, summed = replace(touched, rows=touched.rows[marked]), summed[marked]
         if pull is not None:
             summed += pull(touched.rows, table.values[touched.rows])
         update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)
@@ -146,7 +143,7 @@ class Learner:
         """`others` has a row for every relation, or none."""
         numbers = np.concatenate([batch.queries.relations, np.arange(len(others))])
         touched = Touched.by(self._relation_rows(numbers, batch.queries.side))
-        summed = touched.sum(np.concatenate([gradient, others]))
+        summed = touched.sum(gradient, others)
         update(relations, touched, summed, optimizer=self.optimizer, rate=self.rate)
 
 
