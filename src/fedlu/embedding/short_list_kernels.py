@@ -43,7 +43,7 @@ def in_order(function: Function) -> Function:
 # --- sums over rows of bytes: written as vectors, since the compiler would take eight bytes at a time only ---------
 
 
-def _sum_over_bytes(builder: Any, left: Any, right: Any, width: Any, term: Any) -> Any:
+def _sum_over_bytes(builder: Any, term: Any, left: Any, right: Any, width: Any) -> Any:
     """The sum of `term` over two rows at the addresses `left` and `right`, in 32-bit integers."""
     wide, narrow = (ir.VectorType(ir.IntType(bits), LANES) for bits in (32, 8))
     before, loop, after = builder.block, *(builder.append_basic_block(name) for name in ("bytes", "bytes_end"))
@@ -80,7 +80,7 @@ def _product(builder: Any, left: Any, right: Any, wide: Any) -> Any:
 def _differences(typing: Any, left: Any, right: Any, width: Any) -> Any:
     """sum |left - right| over bytes from 0 to 255."""
     return types.int32(types.intp, types.intp, types.intp), lambda _, builder, __, given: _sum_over_bytes(
-        builder, *given, _absolute_difference
+        builder, _absolute_difference, *given
     )
 
 
@@ -88,7 +88,7 @@ def _differences(typing: Any, left: Any, right: Any, width: Any) -> Any:
 def _products(typing: Any, left: Any, right: Any, width: Any) -> Any:
     """sum left * right over bytes from -127 to 127."""
     return types.int32(types.intp, types.intp, types.intp), lambda _, builder, __, given: _sum_over_bytes(
-        builder, *given, _product
+        builder, _product, *given
     )
 
 
@@ -200,7 +200,15 @@ def _find(known: NDArray[np.int32], start: int, stop: int, wanted: int) -> int:
 
 @alone
 def _exactly(
-    kind: int, margin: Any, tables: tuple[Floats, ...], queries: Floats, b: int, view: int, n: int, exact: Floats, asked: Ids
+    kind: int,
+    margin: Any,
+    tables: tuple[Floats, ...],
+    queries: Floats,
+    b: int,
+    view: int,
+    n: int,
+    exact: Floats,
+    asked: Ids,
 ) -> Any:
     """The score of a view; those of the tables that it sums are kept, as other views may want them too."""
     value = np.float32(0)
@@ -257,7 +265,7 @@ def best_few(
     tables, codes: per table (entities, width), and as bytes; errors (tables, entities); queries (tables, batch, width),
     query_codes likewise; terms (tables, batch, 3) for the ceilings. A view is the sum of the tables whose bits it has.
     """
-    batch, entities, margin = len(starts), len(tables[0]), np.float32(margin)
+    batch, entities, rim = len(starts), len(tables[0]), np.float32(margin)
     ids = np.full((batch, len(views), top), -1, dtype=np.int32)
     scores = np.full((batch, len(views), top), LOWEST, dtype=np.float32)
     places = np.full((batch, len(views), top), -1, dtype=np.int64)
@@ -282,7 +290,7 @@ def best_few(
                         break
                     for n in range(g * GROUP, min(entities, (g + 1) * GROUP)):
                         if ceiling[n] >= best[-1] and ceiling[n] > LOWEST:
-                            score = _exactly(kind, margin, tables, queries, b, views[v], n, exact, asked)
+                            score = _exactly(kind, rim, tables, queries, b, views[v], n, exact, asked)
                             count = _insert(best, best_ids, count, score, n)
                 for k in range(count):
                     places[b, v, k] = _find(known, starts[b], stops[b], best_ids[k])

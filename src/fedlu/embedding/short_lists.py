@@ -1,20 +1,21 @@
 """The best few of all entities, exactly, though only a few are scored: the others are ruled out by a row of bytes each.
 
-A table is kept a second time with a byte per number. The sum over two rows of bytes (|q - e|, or q * e) costs a fraction
-of a score, and with the errors of rounding, which are known, it gives a ceiling: a number that the score cannot exceed.
+A table is kept a second time with a byte per number. The sum over two rows of bytes (|q - e|, or q * e) costs a
+fraction of a score, and with the errors of the bytes, which are known, it gives a ceiling that no score exceeds.
 
-    l1       margin - sum |q - e|             <=  margin + error of q + error of e - step * sum |bytes of q - bytes of e|
+    l1       margin - sum |q - e|  <=  margin + error of q + error of e - step * sum |byte of q - byte of e|
     modulus  as l1, since a sum of moduli is at least sum |q - e| / sqrt 2
-    dot      <q, e>                           <=  <q', e'> + |q - q'| |e| + |q'| |e - e'|,  q', e' as the bytes say
+    dot      <q, e>                <=  <q', e'> + |q - q'| |e| + |q'| |e - e'|,  where q', e' are what the bytes say
 
-Whoever's ceiling is below the score of the tenth best so far need not be scored. What is left is scored in float32, as ever.
-Ceilings are a little higher than that, by more than float32 can round.
+Whoever's ceiling is below the score of the tenth best so far need not be scored. The others are scored in float32, as
+ever. Ceilings are a little higher than said, by more than float32 can round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,7 @@ class ShortLists:
         return Few(*found)
 
     def _terms(self, coded: Coded, queries: Floats) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """The queries as bytes, and (batch, 3) base, slope and weight: a ceiling is base + slope * sum + weight * error."""
+        """The queries as bytes, and (batch, 3): a ceiling is base + slope * sum over bytes + weight * error."""
         rows = queries.astype(np.float64)
         rounding = (queries.shape[1] + 16) * UNIT
         if self.comparison == "dot":
@@ -125,7 +126,7 @@ class ShortLists:
 def _code(table: Floats, comparison: str) -> Coded:
     if comparison == "dot":
         low, step = 0.0, max(float(np.abs(table).max()), 1e-30) / 127
-        codes = np.rint(table / np.float64(step)).astype(np.int8)
+        codes: NDArray[np.integer[Any]] = np.rint(table / np.float64(step)).astype(np.int8)
         errors, sizes = (np.sqrt((each**2).sum(1, dtype=np.float64)) for each in (table - step * codes, table))
     else:
         low, high = float(table.min()), float(table.max())
@@ -135,12 +136,12 @@ def _code(table: Floats, comparison: str) -> Coded:
     return Coded(table, _padded(codes), errors * (1 + 1e-6), low, step, float(sizes.max()) * (1 + 1e-6))
 
 
-def _bytes(rows: NDArray[np.floating], low: float, step: float) -> NDArray[np.uint8]:  # type: ignore[type-arg]
+def _bytes(rows: NDArray[np.floating[Any]], low: float, step: float) -> NDArray[np.uint8]:
     codes: NDArray[np.uint8] = np.clip(np.rint((rows - low) / step), 0, 255).astype(np.uint8)
     return codes
 
 
-def _padded(codes: NDArray[np.integer]) -> NDArray[np.uint8]:  # type: ignore[type-arg]
+def _padded(codes: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
     """To a multiple of `LANES`, with what adds nothing to any sum."""
     rows, width = codes.shape
     wide = np.zeros((rows, -(-width // LANES) * LANES), dtype=np.uint8)

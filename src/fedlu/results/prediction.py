@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedlu.config import Settings
+from fedlu.embedding.installation import one_thread
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.ranking import SCORES_AT_ONCE, FilterIndex, Queries, Side
 from fedlu.embedding.short_lists import Few, ShortLists
@@ -77,12 +78,13 @@ class Desk:
         return self.learner.score_all(best.entities, best.relations, anchors, queries.relations, queries.side)
 
     def best_few(self, queries: Queries, views: Sequence[str], top: int, new_only: NDArray[np.bool_]) -> Few:
-        """The best by every view; with `new_only` (batch,) what is known is left out. `places` are in `index.answers`."""
+        """The best by every view, without what is known where `new_only` (batch,); `places` are in `index.answers`."""
         starts, stops = self.index.find(queries)
         known = self.index.answers[queries.side]
         if self.short_lists is None:
             return self._best_of_all(queries, views, top, (starts, stops, known), new_only)
-        made = [self._queries(queries, best) for best in self.best.values()]
+        with one_thread():
+            made = [self._queries(queries, best) for best in self.best.values()]
         bits = {view: 1 << place for place, view in enumerate(self.best)} | {"blend": (1 << len(self.best)) - 1}
         return self.short_lists.best(made, [bits[view] for view in views], top, (starts, stops, known), new_only)
 
@@ -104,7 +106,7 @@ class Desk:
         shape = (len(queries.anchors), len(views), min(top, len(self.graph.vocabulary.entities)))
         found = Few(np.full(shape, -1, np.int32), np.zeros(shape, np.float32), np.full(shape, -1, np.int64))
         for v, view in enumerate(views):
-            scores = sum(parts.values()) if view == "blend" else parts[view]
+            scores = parts["local"] + parts["global"] if view == "blend" else parts[view]
             for b, (start, stop) in enumerate(zip(*known[:2], strict=True)):
                 mine, answers = scores[b], known[2][start:stop]
                 if new_only[b]:
@@ -140,7 +142,9 @@ class Desk:
 
     def prepare(self) -> None:
         """Make now what the first question would have to wait for."""
-        _ = self.index, self.splits, self.answer_splits, self.labels_as_json, self.short_lists
+        _ = self.answer_splits, self.labels_as_json
+        nothing = np.zeros(1, dtype=np.int64)
+        self.best_few(Queries(nothing, nothing, Side.TAIL), tuple(self.best), 1, np.zeros(1, dtype=np.bool_))
 
     @cached_property
     def index(self) -> FilterIndex:
