@@ -32,7 +32,14 @@ HOMES = {  # outside packages that only some modules may know
     "pykeen": {"graph.sources", "embedding.pykeen_models", "embedding.pykeen_exchange"},
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
-    "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation", "results.audit"},
+    "numba": {
+        "embedding.kernels",
+        "embedding.private_kernels",
+        "embedding.short_list_kernels",
+        "embedding.installation",
+        "results.audit",
+    },
+    "llvmlite": {"embedding.short_list_kernels"},
     "safetensors": {f"results.{name}" for name in ("runs", "files", "tables", "exchange", "sites", "hosted")},
     "torch": {
         "embedding.scorers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,44 @@ def test_predictions_are_those_of_the_run(asking: Asking, run: LearnedRun) -> No
                 assert [each["score"] for each in found] == pytest.approx(expected["score"].to_list(), abs=1e-4)
 
 
+def test_the_shortcut_answers_as_the_framework_does(
+    asking: Asking, run: LearnedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, relation, tail = triple_of(run)
+    questions: list[dict[str, Any]] = [
+        {"client": NORTH, "relation": relation, **ends, **rest}
+        for ends in ({"head": head}, {"tail": tail})
+        for rest in ({}, {"top": 3}, {"new_only": "true"}, {"new_only": "false", "top": 100})
+    ]
+    assert all(answers.asked_plainly(run, {name: str(value) for name, value in q.items()}) for q in questions)
+    short = [asking.get("/api/predict", params=question) for question in questions]
+    with monkeypatch.context() as patched:
+        patched.setattr("fedlu.explorer.answers.asked_plainly", lambda *_: None)
+        long = [asking.get("/api/predict", params=question) for question in questions]
+    assert [reply.content for reply in short] == [reply.content for reply in long]
+    assert [dict(reply.headers) for reply in short] == [dict(reply.headers) for reply in long]
+    known = {"client": NORTH, "relation": relation, "head": head}
+    for unusual in ({"top": "07"}, {"top": "0"}, {"new_only": "yes"}, {"tail": tail}, {"head": ""}, {"more": "x"}):
+        assert answers.asked_plainly(run, {**known, **unusual}) is None
+    assert asking.get("/api/predict", params={**known, "new_only": "yes"}).json() == short[2].json()
+    twice = asking.get("/api/predict", params=[*known.items(), ("top", "1"), ("top", "3")])
+    assert [len(found) for found in twice.json().values()] == [3, 3, 3]
+
+
+def test_every_model_can_be_asked_without_short_lists(run: LearnedRun) -> None:
+    """As those that have none are asked: the same answers."""
+    graph, desk = run.desk(NORTH).graph, run.desk(NORTH)
+    asked = [
+        answers.asked(run, NORTH, r, h, None, 4, n % 2 == 1)
+        for n, (h, r, _) in enumerate(graph.vocabulary.labels(graph.known))
+    ]
+    plain = replace(desk)
+    plain.__dict__["short_lists"] = None
+    slow = replace(run, desks={NORTH: plain})
+    assert desk.short_lists is not None
+    assert answers.answer_together(slow, asked) == answers.answer_together(run, asked)
+
+
 def test_questions_asked_at_once_are_answered_as_if_alone(run: LearnedRun) -> None:
     graph = run.desk(NORTH).graph
     labels = graph.vocabulary.labels(graph.known)
@@ -52,7 +91,7 @@ def test_questions_asked_at_once_are_answered_as_if_alone(run: LearnedRun) -> No
     asked += [answers.asked(run, 'so"uth', r, None, t, 3, True) for _, r, t in labels]
     alone = [answers.answer_together(run, [question])[0] for question in asked]
 
-    async def together() -> list[dict[str, Any]]:
+    async def together() -> list[bytes]:
         batcher = Batcher(run)
         try:
             return await asyncio.gather(*(batcher.ask(question) for question in asked))

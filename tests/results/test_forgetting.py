@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedlu.federated.messages import Unlearned
 from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
 from fedlu.graph.ledger import Ledger
-from fedlu.results import evidence, files, forgetting, requests, runs
+from fedlu.results import evidence, files, forgetting, prediction, requests, runs
 from fedlu.results.requests import Wish
 
 SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "final_rate": 1}
@@ -256,6 +257,15 @@ def test_purge_deletes_the_checkpoints_and_says_which(world: Path, tmp_path: Pat
     assert set(facts["purged"]) == there
     assert not list((tmp_path / "run").rglob("*.safetensors"))
     assert runs.evaluate(tmp_path / "out")["local"]["weighted"]["mrr"] > 0.2
+    with pytest.raises(InputError) as refusal:
+        prediction.load(tmp_path / "run")
+    today = datetime.now(timezone.utc).date().isoformat()
+    assert f"its checkpoints were deleted on {today}, as by `fedlu forget --purge`" in str(refusal.value)
+    assert refusal.value.remedy == f"use {(tmp_path / 'out').resolve()}, which has forgotten"
+    (tmp_path / "run" / runs.PURGED).unlink()  # as an older version left it
+    with pytest.raises(InputError, match="its checkpoints were deleted, as by") as refusal:
+        prediction.load(tmp_path / "run")
+    assert "\n" not in str(refusal.value)
 
 
 def test_learning_again_skips_what_was_forgotten(world: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,7 @@ import numba
 import numpy as np
 import torch
 
-from fedlu.embedding import kernels, private_kernels
+from fedlu.embedding import kernels, private_kernels, short_list_kernels
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ def loops() -> Loops:
     """What the calls so far have found in the cache, and what they had to compile."""
     stats = [
         each.stats
-        for module in (kernels, private_kernels)
+        for module in (kernels, private_kernels, short_list_kernels)
         for each in vars(module).values()
         if hasattr(each, "stats") and each.stats.cache_path
     ]
@@ -36,6 +38,17 @@ def loops() -> Loops:
 def threads() -> dict[str, Any]:
     """After a loop was run: what runs its threads, and how many there are."""
     return {"layer": numba.threading_layer(), "loops": numba.get_num_threads(), "products": torch.get_num_threads()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For a few rows: threads that wait for each other would take longer than the work."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def products() -> dict[str, str]:

@@ -232,9 +232,12 @@ class Fused(Stateless):
 
         return scores, backward
 
+    def queries(self, anchors: Floats, relations: Floats, side: Side) -> Floats:
+        """(batch, dim): what entities are compared with."""
+        return QUERIES[shape_of(self.model).query][0](anchors, relations, side)[0]
+
     def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
-        shape = shape_of(self.model)
-        queries, _ = QUERIES[shape.query][0](anchors, relations, side)
+        shape, queries = shape_of(self.model), self.queries(anchors, relations, side)
         scores = COMPARISONS[shape.comparison][0](queries, entities)
         return np.subtract(np.float32(self.margin), scores, out=scores) if shape.is_distance else scores
 

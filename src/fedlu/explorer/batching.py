@@ -17,7 +17,7 @@ from fedlu.results.prediction import LearnedRun
 
 MOST_TOGETHER = 64
 REMEMBERED = 4096
-"""Answers kept, the oldest going first."""
+"""Answers kept, the oldest going first; some ten megabytes."""
 
 Result = TypeVar("Result")
 
@@ -27,17 +27,17 @@ class Batcher:
 
     def __init__(self, run: LearnedRun) -> None:
         self.run = run
-        self.waiting: list[tuple[Asked, asyncio.Future[dict[str, Any]]]] = []
+        self.waiting: list[tuple[Asked, asyncio.Future[bytes]]] = []
         self.busy: asyncio.Task[None] | None = None
-        self.kept: OrderedDict[Asked, dict[str, Any]] = OrderedDict()
+        self.kept: OrderedDict[Asked, bytes] = OrderedDict()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="scores")
 
-    async def ask(self, question: Asked) -> dict[str, Any]:
+    async def ask(self, question: Asked) -> bytes:
         kept = self.kept.get(question)
         if kept is not None:
             self.kept.move_to_end(question)
             return kept
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.waiting.append((question, future))
         if self.busy is None or self.busy.done():
             self.busy = asyncio.create_task(self._serve())
@@ -63,7 +63,7 @@ class Batcher:
                     future.set_result(found[question])
             self._keep(found)
 
-    def _keep(self, found: dict[Asked, dict[str, Any]]) -> None:
+    def _keep(self, found: dict[Asked, bytes]) -> None:
         self.kept.update(found)
         while len(self.kept) > REMEMBERED:
             self.kept.popitem(last=False)

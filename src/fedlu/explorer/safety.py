@@ -23,6 +23,8 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104, recognised here, not bound to
 LARGEST_BODY = 64 * 1024
 LONGEST_QUERY = 8 * 1024
+MOST_WELCOME = 64
+"""Sets of headers that are remembered as welcome."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -32,6 +34,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
+OURS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -40,6 +43,7 @@ class Guard:
     def __init__(self, app: App, *, host: str, token: str | None) -> None:
         self.app, self.token = app, token
         self.hosts = None if host in ANYWHERE else LOOPBACK | {host.lower()}
+        self.welcome: set[tuple[object, ...]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -47,12 +51,24 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # no web sockets here
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self.refusal(scope["method"], scope["path"], scope.get("query_string", b""), headers)
+        refusal = self._refusal(scope)
         if refusal is not None:
             await _refuse(send, *refusal)
             return
         await self.app(scope, _bounded(receive), _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """A browser sends the same headers again and again: they are judged once. Tokens are not kept."""
+        method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
+        key = (method, path.startswith("/api"), *scope["headers"])
+        is_usual = self.token is None and len(query) <= LONGEST_QUERY
+        if is_usual and key in self.welcome:
+            return None
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = self.refusal(method, path, query, headers)
+        if is_usual and refusal is None and len(self.welcome) < MOST_WELCOME:
+            self.welcome.add(key)
+        return refusal
 
     def refusal(self, method: str, path: str, query: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         """Status and reason, or None for a welcome guest."""
@@ -100,11 +116,9 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *ours]
+            message["headers"] = [*message.get("headers", []), *OURS]
         await send(message)
 
     return sending

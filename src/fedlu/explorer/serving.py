@@ -39,14 +39,22 @@ def serve(
     listener = _listen(host, port)
     loaded = prediction.load(run)
     for desk in loaded.desks.values():
-        _ = desk.index, desk.splits  # made now, so that the first who asks need not wait
+        desk.prepare()
     explorer = Explorer(loaded, allow_forget=allow_forget)
     app = app_of(explorer, host=host, token=token)
     address = _address(host, listener.getsockname()[1], token)
     tell(address)
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
-    options = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30)
+    options = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nobody stands between, and it costs something with every request
+        ws="none",
+        timeout_keep_alive=30,
+    )
     with suppress(KeyboardInterrupt):  # the way to end it
         uvicorn.Server(options).run(sockets=[listener])
 

@@ -69,8 +69,12 @@ class Learner:
 
     def score_all(self, entities: Floats, relations: Floats, anchors: Floats, numbers: Ids, side: Side) -> Floats:
         """(batch, entities): for ranking; anchors are rows, numbers the relations' ids."""
-        rows, side = relations[self._relation_rows(numbers, side)], self._compare_as(side)
+        rows, side = self.relation_rows(relations, numbers, side)
         return self.scorer.compare_all(anchors, rows, entities, side)
+
+    def relation_rows(self, relations: Floats, numbers: Ids, side: Side) -> tuple[Floats, Side]:
+        """The rows by which entities of a side are asked for, and the side as which the scorer compares them."""
+        return relations[self._relation_rows(numbers, side)], self._compare_as(side)
 
     # --- inside
 

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def forget(
         "fedlu": fedlu.__version__,
     }
     _write(out, after, config, ledger, retained, events, facts)
-    return {**facts, "purged": _purge(run) if purge else []}
+    return {**facts, "purged": _purge(run, out) if purge else []}
 
 
 def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
@@ -214,8 +215,10 @@ def _write(
         runs.finish(new, party, progress, config)
 
 
-def _purge(run: Path) -> list[str]:
-    """Delete what the old run could still be used with; its settings, events and metrics stay."""
+def _purge(run: Path, out: Path) -> list[str]:
+    """Delete what the old run could still be used with; its settings, events and metrics stay, and a note of why."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    files.write_json(run / runs.PURGED, {"when": now, "replaced by": str(out.resolve())})
     found = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
     shutil.rmtree(run / "checkpoints")
     return [str(path) for path in found]

@@ -11,6 +11,7 @@ Answers come as polars frames, the frames that the rest of the package is built 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,8 +23,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedlu.config import Settings
-from fedlu.embedding.kernels import Floats
+from fedlu.embedding.installation import one_thread
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.ranking import SCORES_AT_ONCE, FilterIndex, Queries, Side
+from fedlu.embedding.short_lists import Few, ShortLists
 from fedlu.errors import InputError, ScoreError
 from fedlu.federated.client import ALL_VIEWS, VIEWS, Client, Snapshot
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
@@ -73,6 +76,75 @@ class Desk:
         scorer.restore(best.model)
         anchors = best.entities[queries.anchors]
         return self.learner.score_all(best.entities, best.relations, anchors, queries.relations, queries.side)
+
+    def best_few(self, queries: Queries, views: Sequence[str], top: int, new_only: NDArray[np.bool_]) -> Few:
+        """The best by every view, without what is known where `new_only` (batch,); `places` are in `index.answers`."""
+        starts, stops = self.index.find(queries)
+        known = self.index.answers[queries.side]
+        if self.short_lists is None:
+            return self._best_of_all(queries, views, top, (starts, stops, known), new_only)
+        with one_thread():
+            made = [self._queries(queries, best) for best in self.best.values()]
+        bits = {view: 1 << place for place, view in enumerate(self.best)} | {"blend": (1 << len(self.best)) - 1}
+        return self.short_lists.best(made, [bits[view] for view in views], top, (starts, stops, known), new_only)
+
+    def _queries(self, queries: Queries, best: Snapshot) -> Floats:
+        assert self.short_lists is not None
+        rows, side = self.learner.relation_rows(best.relations, queries.relations, queries.side)
+        return self.short_lists.scorer.queries(best.entities[queries.anchors], rows, side)
+
+    def _best_of_all(
+        self,
+        queries: Queries,
+        views: Sequence[str],
+        top: int,
+        known: tuple[Ids, Ids, NDArray[np.int32]],
+        new_only: NDArray[np.bool_],
+    ) -> Few:
+        """For models that have no short lists: every entity is scored."""
+        parts = {view: self.scores(queries, view) for view in self.best}
+        shape = (len(queries.anchors), len(views), min(top, len(self.graph.vocabulary.entities)))
+        found = Few(np.full(shape, -1, np.int32), np.zeros(shape, np.float32), np.full(shape, -1, np.int64))
+        for v, view in enumerate(views):
+            scores = parts["local"] + parts["global"] if view == "blend" else parts[view]
+            for b, (start, stop) in enumerate(zip(*known[:2], strict=True)):
+                mine, answers = scores[b], known[2][start:stop]
+                if new_only[b]:
+                    mine = mine.copy()
+                    mine[answers] = -np.inf
+                ids = best_of(mine, top)
+                found.ids[b, v, : len(ids)], found.scores[b, v, : len(ids)] = ids, mine[ids]
+                place = np.searchsorted(answers, ids)
+                is_known = np.append(answers, -1)[place] == ids
+                found.places[b, v, : len(ids)] = np.where(is_known, start + place, -1)
+        return found
+
+    @cached_property
+    def short_lists(self) -> ShortLists | None:
+        return ShortLists.of(self.learner.scorer, [best.entities for best in self.best.values()])
+
+    @cached_property
+    def answer_splits(self) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+        """For each known answer of `index`, by side, the number of its split."""
+        heads, tails = (self._answer_splits(side) for side in Side)
+        return heads, tails
+
+    def _answer_splits(self, side: Side) -> NDArray[np.int8]:
+        answers, questions = self.index.answers[side], self.index.questions[side]
+        anchors, relations = np.divmod(np.repeat(questions, np.diff(self.index.offsets[side])), self.index.relations)
+        ends = (anchors, answers) if side == Side.TAIL else (answers, anchors)
+        wanted = self.graph.vocabulary.keys(np.stack([ends[0], relations, ends[1]], axis=1))
+        return self.splits[np.searchsorted(self._known_keys, wanted)]
+
+    @cached_property
+    def labels_as_json(self) -> list[str]:
+        return [json.dumps(label, ensure_ascii=False) for label in self.graph.vocabulary.entities]
+
+    def prepare(self) -> None:
+        """Make now what the first question would have to wait for."""
+        _ = self.answer_splits, self.labels_as_json
+        nothing = np.zeros(1, dtype=np.int64)
+        self.best_few(Queries(nothing, nothing, Side.TAIL), tuple(self.best), 1, np.zeros(1, dtype=np.bool_))
 
     @cached_property
     def index(self) -> FilterIndex:

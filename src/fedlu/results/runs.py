@@ -45,6 +45,9 @@ from fedlu.results.files import alone, read_json, save_arrays, write_json
 from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
+PURGED = "purged.json"
+"""When the checkpoints of a run were deleted, and for which run."""
+
 CHECKPOINT_SECONDS = 30.0
 """At least this long between two checkpoints: a lost round is computed again, with the same result."""
 
@@ -254,6 +257,14 @@ def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Pr
     return (party, *restore(folder, party))
 
 
+def _purged(folder: Path) -> InputError:
+    """Why a run without checkpoints cannot be used, and which one can."""
+    note = read_json(folder / PURGED) if (folder / PURGED).is_file() else {}
+    when = f" on {note['when'][:10]}" if "when" in note else ""
+    instead = f"use {note['replaced by']}, which has forgotten" if note else "use the run that has forgotten"
+    return InputError(f"its checkpoints were deleted{when}, as by `fedlu forget --purge`", where=folder, remedy=instead)
+
+
 def restore(folder: Path, party: Party) -> tuple[Progress, float]:
     """Bring a new party to where the last checkpoint left it; how far that was, and the seconds it took."""
     path = folder / "state.json"
@@ -262,6 +273,8 @@ def restore(folder: Path, party: Party) -> tuple[Progress, float]:
         return Progress(), 0.0
     state = read_json(path)
     checkpoint = folder / "checkpoints" / state["checkpoint"]
+    if not checkpoint.parent.is_dir():
+        raise _purged(folder)
     try:
         party.server.restore(load_file(checkpoint / "server.safetensors"))
         for number, client in enumerate(party.clients):

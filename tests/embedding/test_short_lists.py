@@ -1,0 +1,94 @@
+"""Short lists leave nobody out: the best few are those of scoring everybody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedlu.embedding.kernels import Floats
+from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import Formulas, Fused, shape_of
+from fedlu.embedding.short_list_kernels import KINDS, _ceilings, byte_sums
+from fedlu.embedding.short_lists import ShortLists
+from fedlu.results.prediction import best_of
+
+ENTITIES, BATCH = 700, 11
+MODELS = ("TransE", "DistMult", "ComplEx", "RotatE")
+
+
+def made(model: str, dimension: int, seed: int = 0) -> tuple[ShortLists, list[Floats], list[Floats]]:
+    """Short lists of two tables, queries to each, and their scores. Some rows are equal, so that there are ties."""
+    random, shape, scorer = np.random.default_rng(seed), shape_of(model), Fused(model, 8.0)
+    tables, queries, scores = [], [], []
+    for scale in (0.05, 1.5):
+        table = random.normal(scale=scale, size=(ENTITIES, shape.entity_width * dimension)).astype(np.float32)
+        table[1::7] = table[0]
+        anchors = table[random.integers(ENTITIES, size=BATCH)]
+        relations = random.normal(scale=2 * scale, size=(BATCH, shape.relation_width * dimension)).astype(np.float32)
+        tables.append(table)
+        queries.append(scorer.queries(anchors, relations, Side.TAIL))
+        scores.append(scorer.compare_all(anchors, relations, table, Side.TAIL))
+    lists = ShortLists.of(scorer, tables)
+    assert lists is not None
+    return lists, queries, scores
+
+
+@pytest.mark.parametrize("dimension", [1, 24, 64])
+@pytest.mark.parametrize("model", MODELS)
+def test_no_score_is_above_its_ceiling(model: str, dimension: int) -> None:
+    lists, queries, scores = made(model, dimension)
+    for coded, errors, asked, found in zip(lists.coded, lists.errors, queries, scores, strict=True):
+        codes, terms = lists._terms(coded, asked)
+        ceilings = np.empty_like(found)
+        _ceilings(KINDS[lists.comparison], coded.codes, errors, codes, terms, ceilings)
+        assert (found <= ceilings).all()
+
+
+@pytest.mark.parametrize("top", [1, 10, 100, 1000])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_best_are_the_best_of_all(model: str, top: int) -> None:
+    """By both tables and their sum, with and without what is known; of equals the lower id."""
+    lists, queries, scores = made(model, 24)
+    random = np.random.default_rng(1)
+    sizes = random.integers(0, 90, size=BATCH)
+    sizes[0], sizes[1] = 0, ENTITIES  # nothing is known, or everything
+    known = np.concatenate([np.sort(random.permutation(ENTITIES)[:size]) for size in sizes]).astype(np.int32)
+    stops = np.cumsum(sizes).astype(np.int64)
+    new_only = np.arange(BATCH) % 2 == 1
+    found = lists.best(queries, [1, 2, 3], top, (stops - sizes, stops, known), new_only)
+    for view, expected in enumerate((scores[0], scores[1], scores[0] + scores[1])):
+        for b in range(BATCH):
+            mine, answers = expected[b].copy(), known[stops[b] - sizes[b] : stops[b]]
+            if new_only[b]:
+                mine[answers] = -np.inf
+            ids = best_of(mine, top)
+            got = found.ids[b, view][found.ids[b, view] >= 0]
+            assert len(got) == len(ids)
+            if lists.comparison == "dot":  # a matrix product rounds otherwise, and so may order what is nearly equal
+                assert mine[got] == pytest.approx(mine[ids], rel=1e-5, abs=1e-5)
+            else:
+                assert got.tolist() == ids.tolist()
+                assert (found.scores[b, view, : len(ids)] == mine[ids]).all()
+            places = found.places[b, view, : len(got)]
+            assert [place >= 0 for place in places] == [number in set(answers.tolist()) for number in got]
+            assert (known[places[places >= 0]] == got[places >= 0]).all()
+
+
+def test_sums_over_bytes() -> None:
+    random = np.random.default_rng(0)
+    rows: NDArray[np.uint8] = random.integers(0, 256, size=(9, 96), dtype=np.uint8)
+    rows[0], rows[1] = 0, 255
+    wide = rows.astype(np.int64)
+    assert (byte_sums(KINDS["l1"], rows, rows) == np.abs(wide[:, None] - wide).sum(2)).all()
+    signed = rows.view(np.int8).astype(np.int64)
+    assert (byte_sums(KINDS["dot"], rows, rows) == signed @ signed.T).all()
+
+
+def test_where_there_is_no_ceiling_there_is_no_short_list() -> None:
+    table = np.zeros((3, 4), dtype=np.float32)
+    assert ShortLists.of(Fused("TransE", 8.0), [table]) is not None  # all alike, yet well
+    assert ShortLists.of(Fused("TransE-L2", 8.0), [table]) is None
+    assert ShortLists.of(Formulas("TransE", 8.0), [table]) is None
+    for bad in (np.nan, np.inf, 1e30):
+        assert ShortLists.of(Fused("TransE", 8.0), [table, np.full_like(table, bad)]) is None
