@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file
 
 from fedlu.graph import Federation
+from tests import same_bits
 from tests.flare.conftest import in_one_process, options
 from tests.flare.deployment import LONG, Deployment, wait_until
 
@@ -27,25 +26,8 @@ def fedlu_says(*words: str | Path) -> str:
 
 
 def assert_same_bits(federation: Deployment, run: str, whole: Path) -> None:
-    """The global table on the server; each site's own tables and what it kept as best."""
-    (mine,), (theirs,) = ((each / "checkpoints").iterdir() for each in (federation.runs / run, whole))
-    table = load_file(mine / "server.safetensors")["table"]
-    np.testing.assert_array_equal(table, load_file(theirs / "server.safetensors")["table"])
-    for number, site in enumerate(federation.sites):
-        state = federation.state(site) / run
-        record = json.loads((state / "rounds.json").read_text())["records"][-1]
-        expected = load_file(theirs / f"client-{number:04}.safetensors")
-        found = load_file(state / f"round-{record['round']:06}.safetensors")
-        for view, kept in record["best"].items():
-            arrays = load_file(state / f"best-{view}-{kept:06}.safetensors")
-            found |= {f"best.{view}.{name}": array for name, array in arrays.items()}
-        assert found.keys() == expected.keys()
-        for name in found.keys() - {"avatar.values"}:  # in one process it holds the average by now
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{site} {name}")
-    metrics = [json.loads((each / "metrics.json").read_text()) for each in (federation.runs / run, whole)]
-    for split in ("valid", "test"):
-        for view in ("local", "global", "blend"):
-            assert metrics[0][split][view]["weighted"] == metrics[1][split][view]["weighted"]
+    states = [federation.state(site) / run for site in federation.sites]
+    same_bits.assert_same_bits(federation.runs / run, states, whole)
 
 
 @pytest.fixture(scope="module")
