@@ -7,17 +7,17 @@
 
 So head and tail prediction differ in the query alone, and one comparison serves training, ranking and prediction. Each
 formula is written once with torch operations here, for any device, through autograd; for the CPU, `Fused` does the same
-with the loops of `kernels.py` and gradients by hand.
+with the loops of `kernels.py` and gradients by hand. Torch is imported where it is used: it takes seconds and
+200 MB, and neither a server nor TransE on the CPU needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedlu.embedding import kernels, private_kernels
@@ -25,6 +25,9 @@ from fedlu.embedding.kernels import TINY, Floats
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
 from fedlu.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ def shape_of(model: str) -> Shape:
 
 
 def check_device(name: str) -> None:
+    import torch
+
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as bad:
@@ -111,12 +116,22 @@ def check_device(name: str) -> None:
 
 
 def _complex(rows: torch.Tensor) -> torch.Tensor:
+    import torch
+
     real, imaginary = rows.chunk(2, dim=-1)
     return torch.complex(real, imaginary)
 
 
 def _halves(numbers: torch.Tensor) -> torch.Tensor:
+    import torch
+
     return torch.cat([numbers.real, numbers.imag], dim=-1)
+
+
+def _rotated(anchors: torch.Tensor, phases: torch.Tensor, side: Side) -> torch.Tensor:
+    import torch
+
+    return _halves(_complex(anchors) * torch.polar(torch.ones_like(phases), _sign(side) * phases))
 
 
 def _sign(side: Side) -> int:
@@ -127,7 +142,7 @@ TORCH_QUERIES: dict[str, Callable[[torch.Tensor, torch.Tensor, Side], torch.Tens
     "translate": lambda a, r, side: a + _sign(side) * r,
     "multiply": lambda a, r, side: a * r,
     "complex": lambda a, r, side: _halves(_complex(a) * (_complex(r) if side == Side.TAIL else _complex(r).conj())),
-    "rotate": lambda a, r, side: _halves(_complex(a) * torch.polar(torch.ones_like(r), _sign(side) * r)),
+    "rotate": _rotated,
 }
 TORCH_COMPARISONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "l1": lambda q, e: (q - e).abs().sum(-1),
@@ -169,17 +184,23 @@ class Formulas(Stateless):
         return self.margin - compared if shape.is_distance else compared
 
     def scores(self, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
+        import torch
+
         anchors, relations, answers, negatives = leaves
         queries = TORCH_QUERIES[shape_of(self.model).query](anchors, relations, side)
         positive = self.score(queries, answers).unsqueeze(1)  # (batch, 1)
         return torch.cat([positive, self.score(queries.unsqueeze(1), negatives)], dim=1)  # (batch, 1 + n)
 
     def private(self, rows: Rows, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
+        import torch
+
         assert rows.picks is not None
         chosen = leaves[3][torch.from_numpy(rows.picks).long().to(self.device)]  # (batch, n, dim)
         return self.scores([*leaves[:3], chosen], side)
 
     def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
+        import torch
+
         arrays = (rows.anchors, rows.relations, rows.answers, rows.negatives)
         leaves = [torch.from_numpy(each).to(self.device).requires_grad_() for each in arrays]
         scores = self.scores(leaves, side) if rows.picks is None else self.private(rows, leaves, side)
@@ -192,6 +213,8 @@ class Formulas(Stateless):
         return scores.detach().cpu().numpy(), backward
 
     def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
+        import torch
+
         a, r, e = (torch.from_numpy(each).to(self.device) for each in (anchors, relations, entities))
         queries = TORCH_QUERIES[shape_of(self.model).query](a, r, side)
         found = [self.score(query.unsqueeze(0), e) for query in queries]  # a row at a time: no (batch, n, dim) tensor
@@ -333,6 +356,8 @@ def _compare_negatives(
 
 def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Floats:
     """Through torch, whose product shares its threads with ours instead of fighting them."""
+    import torch
+
     product: Floats = torch.mm(torch.from_numpy(left), torch.from_numpy(right)).numpy()
     return product
 
