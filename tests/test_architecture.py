@@ -35,6 +35,7 @@ HOMES = {  # outside packages that only some modules may know
     "numba": {"embedding.kernels", "embedding.private_kernels", "embedding.installation", "results.audit"},
     "safetensors": {f"results.{name}" for name in ("runs", "files", "tables", "exchange", "sites", "hosted")},
     "torch": {
+        "embedding.formulas",
         "embedding.scorers",
         "embedding.losses",
         "embedding.pykeen_models",
