@@ -45,7 +45,7 @@ def compiled(data: Federation, tmp_path_factory: pytest.TempPathFactory) -> None
     in_one_process(data, tmp_path_factory.mktemp("compiled") / "run", rounds=3)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def federation(data: Federation, compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A server, three sites and a lead, over mTLS; all of them processes of their own; who kills one restarts it."""
     with deployed(tmp_path_factory.mktemp("deployment"), data) as deployment:
