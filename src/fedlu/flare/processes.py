@@ -25,7 +25,7 @@ from fedlu.flare.keys import read_key
 RUNS, DATA, KEY, STATE = "FEDLU_RUNS", "FEDLU_DATA", "FEDLU_KEY", "FEDLU_STATE"
 RUNNING = "running.json"
 HEARTBEAT_SECONDS = 2
-GIVE_BACK = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "4000000", "MALLOC_TRIM_THRESHOLD_": "16000000"}
+GIVE_BACK = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """To glibc, of the server's jobs: what is freed goes back to the system, rather than to one of FLARE's many threads."""
 
 
