@@ -37,7 +37,7 @@ lint: $(READY)  ## ruff and mypy --strict
 test: lint chromium  ## lint, then all tests, a file on each of two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-deployment: $(READY)  ## also the long stories of a federation on FLARE: killed, stopped, lost; the walk-through
+test-deployment: $(READY)  ## also the long stories of a federation on FLARE: stopped and taken up; the walk-through
 	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest tests/flare
 
 format: $(READY)  ## let ruff format and mend the code

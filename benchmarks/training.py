@@ -28,13 +28,14 @@ from pykeen.triples import CoreTriplesFactory
 
 from benchmarks.report import report
 from fedlu.config import Settings
+from fedlu.embedding.formulas import Formulas
 from fedlu.embedding.kernels import l1_distances
 from fedlu.embedding.losses import contrastive_formula, distillation_formula
 from fedlu.embedding.models import model_of
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
-from fedlu.embedding.scorers import Formulas, matrix_product, shape_of
+from fedlu.embedding.scorers import matrix_product, shape_of
 from fedlu.federated.client import learner_of
 from fedlu.learning.local_training import Teaching
 

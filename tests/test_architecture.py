@@ -42,6 +42,7 @@ HOMES = {  # outside packages that only some modules may know
     "llvmlite": {"embedding.short_list_kernels"},
     "safetensors": {f"results.{name}" for name in ("runs", "files", "tables", "exchange", "sites", "hosted")},
     "torch": {
+        "embedding.formulas",
         "embedding.scorers",
         "embedding.losses",
         "embedding.pykeen_models",

@@ -39,15 +39,15 @@ def in_one_process(data: Federation, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def compiled(data: Federation, tmp_path_factory: pytest.TempPathFactory) -> None:
     """In a fresh clone, the loops are compiled once, here, and not by all sites at the same time."""
     in_one_process(data, tmp_path_factory.mktemp("compiled") / "run", rounds=3)
 
 
-@pytest.fixture(scope="session")
-def federation(data: Federation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A server, three sites and a lead, over mTLS; all of them processes of their own."""
+@pytest.fixture(scope="module")
+def federation(data: Federation, compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A server, three sites and a lead, over mTLS; all of them processes of their own; who kills one restarts it."""
     with deployed(tmp_path_factory.mktemp("deployment"), data) as deployment:
         deployment.start()
         yield deployment

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,8 +82,15 @@ class Deployment:
     def state(self, site: str) -> Path:
         return self.folder / "state" / site
 
-    def start(self, *names: str, **world: str) -> None:
-        """Start the server and the sites, or those named; `world` is added to their environment."""
+    def start(self, *names: str, with_code: str = "") -> None:
+        """Start the server and the sites, or those named; `with_code` is run at the start of each of their workers."""
+        world = {**os.environ}
+        if with_code:
+            folder = Path(tempfile.mkdtemp(dir=self.folder))
+            guard = 'import sys\nif "nvflare.private.fed.app.client.worker_process" in sys.orig_argv:\n'
+            code = textwrap.indent(textwrap.dedent(with_code), "    ")
+            (folder / "sitecustomize.py").write_text(guard + code)
+            world["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         for name in names or ("server", *self.sites):
             if name == "server":
                 words = ["server", "start", self.kits["localhost"], "--runs", self.runs]
@@ -93,7 +102,7 @@ class Deployment:
                     [sys.executable, "-m", "fedlu", *map(str, words)],
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **world},
+                    env=world,
                 )
 
     def learn(self, run: str, *options: str) -> subprocess.Popen[bytes]:
@@ -121,6 +130,10 @@ class Deployment:
     def kill(self, name: str) -> None:
         self.processes[name].kill()
         self.processes[name].wait(timeout=30)
+
+    def wait_for_end(self, name: str) -> None:
+        """Of a party that ends by itself."""
+        self.processes[name].wait(timeout=PATIENCE)
 
     def round_of(self, site: str, run: str) -> int:
         path = self.state(site) / run / "events.jsonl"

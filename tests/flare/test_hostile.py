@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -20,46 +19,42 @@ from fedlu.flare import lead
 from fedlu.flare.processes import kit_of
 from fedlu.flare.provisioning import Person, Plan, Site, init
 from tests.flare.conftest import options
-from tests.flare.deployment import LONG, PATIENCE, Deployment, wait_until
+from tests.flare.deployment import PATIENCE, Deployment, wait_until
 
 pytestmark = pytest.mark.slow
 
 BAD_SITE = """
-    import sys
-    if "nvflare.private.fed.app.client.worker_process" in sys.orig_argv:
-        import time
-        from dataclasses import replace
-        import numpy as np
-        import fedlu.flare.executor as executor
+    import time
+    from dataclasses import replace
+    import numpy as np
+    import fedlu.flare.executor as executor
 
-        honest = executor.to_shareable
+    honest = executor.to_shareable
 
-        def hostile(message):
-            if type(message).__name__ != "Trained":
-                return honest(message)
-            rows = message.rows
-            if message.round == 8:
-                time.sleep(SLEEP)
-            return honest({
-                2: lambda: replace(message, rows=np.full_like(rows, np.nan)),
-                3: lambda: replace(message, rows=rows[:-1]),
-                4: lambda: replace(message, rows=np.zeros((200_000, rows.shape[1]), np.float32)),
-                5: lambda: replace(message, round=4),
-                6: lambda: replace(message, rows=rows.astype(np.float64)),
-                7: lambda: replace(message, rows=rows + np.float32(1e6)),
-            }.get(message.round, lambda: message)())
+    def hostile(message):
+        if type(message).__name__ != "Trained":
+            return honest(message)
+        rows = message.rows
+        if message.round == 8:
+            time.sleep(SLEEP)
+        return honest({
+            2: lambda: replace(message, rows=np.full_like(rows, np.nan)),
+            3: lambda: replace(message, rows=rows[:-1]),
+            4: lambda: replace(message, rows=np.zeros((200_000, rows.shape[1]), np.float32)),
+            5: lambda: replace(message, round=4),
+            6: lambda: replace(message, rows=rows.astype(np.float64)),
+            7: lambda: replace(message, rows=rows + np.float32(1e6)),
+        }.get(message.round, lambda: message)())
 
-        executor.to_shareable = hostile
+    executor.to_shareable = hostile
 """
 
 
-@LONG
-def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment, tmp_path: Path) -> None:
+def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment) -> None:
     """Over the wire: NaN, wrong shapes, oversized, replayed, of another type, out of bounds, and too late."""
-    deadline = int(PATIENCE / 12)
-    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BAD_SITE).replace("SLEEP", str(1.5 * deadline)))
+    deadline = int(PATIENCE / 24)
     federation.kill("client-2")
-    federation.start("client-2", PYTHONPATH=str(tmp_path))
+    federation.start("client-2", with_code=BAD_SITE.replace("SLEEP", str(1.3 * deadline)))
     federation.learn("hostile", *options(rounds=8), "--quorum", "0.6", "--deadline", str(deadline))
     federation.finish("hostile")
     events = [json.loads(line) for line in (federation.runs / "hostile" / "events.jsonl").read_text().splitlines()]
@@ -85,10 +80,9 @@ def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment
     federation.start("client-2")
 
 
-@LONG
 def test_a_lost_site_is_done_without_and_rejoins(federation: Deployment) -> None:
     run, rounds = "rejoin", 400
-    federation.learn(run, *options(rounds=rounds, epochs=40), "--quorum", "0.6", "--silence", "10")
+    federation.learn(run, *options(rounds=rounds, epochs=20), "--quorum", "0.6", "--silence", "6")
     federation.wait_for_round("client-0", run, 2)
     federation.kill("client-2")
     events = federation.runs / run / "events.jsonl"

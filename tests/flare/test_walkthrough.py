@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def desk(compiled: None, tmp_path: Path) -> Path:
     save(partition(read("nations"), clients=2, by="random", seed=1, forget=0.02), tmp_path / "data", {})
     for old, new in {"client-0": "north", "client-1": "south"}.items():
         (tmp_path / "data" / old).rename(tmp_path / new)

@@ -36,7 +36,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return partition(read(path), clients=2, by="random", seed=1)
 
 
-def test_no_label_and_no_key_is_on_the_wire(secrets: Federation, tmp_path: Path) -> None:
+def test_no_label_and_no_key_is_on_the_wire(secrets: Federation, compiled: None, tmp_path: Path) -> None:
     with deployed(tmp_path, secrets, security="clear") as federation, Wiretap(federation.port) as line:
         for name in federation.sites:
             path = federation.kits[name] / "startup" / "fed_client.json"

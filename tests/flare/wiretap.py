@@ -42,7 +42,7 @@ class Wiretap:
 
     def _forward(self, source: socket.socket, sink: socket.socket, stream: bytearray) -> None:
         try:
-            while data := source.recv(65536):
+            while data := source.recv(2**20):
                 self.count += len(data)
                 if self.keep:
                     stream += data

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings, resolve
 from fedlu.errors import InputError
 from fedlu.federated.alignment import key_for_one_process
 from fedlu.federated.arrivals import QuorumError, Rules
-from fedlu.federated.messages import Keep, Measure, MessageError, Missing, Train, Welcome
+from fedlu.federated.compression import pack
+from fedlu.federated.messages import Keep, Measure, MessageError, Missing, Packed, Train, Welcome
 from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import Federation, partition, read
 from fedlu.results import files, hosted
 from fedlu.results.sites import Site
+from tests import same_bits
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
 RULES = Rules(averages_only=True)
@@ -91,27 +92,7 @@ def learn(data: Federation, folder: Path, transport: InProcessTransport, **chang
 
 
 def assert_same_bits(whole: Path, folder: Path) -> None:
-    """The global table, what each site kept as best, and its own tables, against the checkpoint of one process."""
-    (mine,), (theirs,) = ((run / "checkpoints").iterdir() for run in (folder / "server", whole))
-    np.testing.assert_array_equal(
-        load_file(mine / "server.safetensors")["table"], load_file(theirs / "server.safetensors")["table"]
-    )
-    for number in range(3):
-        state = folder / f"client-{number}"
-        record = json.loads((state / "rounds.json").read_text())["records"][-1]
-        expected = load_file(theirs / f"client-{number:04}.safetensors")
-        found = load_file(state / f"round-{record['round']:06}.safetensors")
-        for view, kept in record["best"].items():
-            arrays = load_file(state / f"best-{view}-{kept:06}.safetensors")
-            found |= {f"best.{view}.{name}": array for name, array in arrays.items()}
-        assert found.keys() == expected.keys()
-        for name in found.keys() - {"avatar.values"}:  # in one process it holds the average by now
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in (folder / "server", whole)]
-    for split in ("valid", "test"):
-        for view in ("local", "global", "blend"):
-            assert metrics[0][split][view]["weighted"] == metrics[1][split][view]["weighted"]
-            assert metrics[0][split][view]["clients"] == {}
+    same_bits.assert_same_bits(folder / "server", [folder / f"client-{number}" for number in range(3)], whole)
 
 
 def test_apart_they_learn_what_they_learn_in_one_process(data: Federation, whole: Path, tmp_path: Path) -> None:
@@ -170,6 +151,54 @@ def test_killed_in_every_round_in_turn(data: Federation, whole: Path, tmp_path: 
             learn(data, tmp_path, Fragile(data, tmp_path, ("train", number, "after")))
     learn(data, tmp_path, Fragile(data, tmp_path))
     assert_same_bits(whole, tmp_path)
+
+
+@pytest.fixture(scope="module", params=["fp16", "int8"])
+def packed(request: pytest.FixtureRequest, data: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one process whose rows travel in fewer bytes."""
+    folder = tmp_path_factory.mktemp("packed") / "run"
+    fedlu.learn(data, out=folder, compress=request.param, **QUICK)
+    return folder
+
+
+def test_packed_rows_make_the_same_bits_whatever_is_killed(data: Federation, packed: Path, tmp_path: Path) -> None:
+    """What either side owes is a part of its state: else the first crash would show."""
+    kind = json.loads((packed / "config.json").read_text())["settings"]["compress"]
+    kills = [("train", 1, "after"), ("train", 2, "before"), ("measure", 2, "after"), ("keep", 2, "before")]
+    for die in (*kills, ("train", 4, "after"), ("train", 5, "before"), ("measure", 6, "before")):
+        with pytest.raises(Killed):
+            learn(data, tmp_path, Fragile(data, tmp_path, die, compress=kind), compress=kind)
+    learn(data, tmp_path, Fragile(data, tmp_path, compress=kind), compress=kind)
+    assert_same_bits(packed, tmp_path)
+    mine, theirs = (
+        [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        for run in (tmp_path / "server", packed)
+    )
+    for way in ("bytes_up", "bytes_down"):
+        assert [event[way] for event in mine] == [event[way] for event in theirs]
+
+
+def test_a_packed_answer_is_given_again_to_the_bit(data: Federation, tmp_path: Path) -> None:
+    """Though what was owed before it is no longer known to the site that has moved on."""
+    rows = pack(np.full((4, 8), 0.3, dtype=np.float32), "int8")
+    site = Site(data.clients[0], settings(compress="int8"), tmp_path / "site")
+    site.welcome(Welcome(np.arange(4)))
+    site.train(Train(1, rows))
+    second = site.train(Train(2, rows))
+    assert isinstance(second.rows, Packed)
+    for asked in (site, Site(data.clients[0], settings(compress="int8"), tmp_path / "site")):
+        asked.welcome(Welcome(np.arange(4)))
+        again = asked.train(Train(2, rows))
+        assert isinstance(again.rows, Packed)
+        assert (again.rows.numbers == second.rows.numbers).all()
+        assert (again.rows.steps == second.rows.steps).all()
+    for bad in (
+        np.zeros((4, 8), np.float32),
+        pack(np.zeros((4, 8), np.float32), "fp16"),
+        pack(np.ones((3, 8), np.float32), "int8"),
+    ):
+        with pytest.raises(MessageError, match=r"^server: "):
+            site.train(Train(3, bad))
 
 
 def test_an_answered_round_is_answered_again(data: Federation, tmp_path: Path) -> None:

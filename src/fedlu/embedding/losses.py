@@ -7,14 +7,17 @@ device and for the tests.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import math
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedlu.embedding import kernels
 from fedlu.embedding.kernels import Floats
+
+if TYPE_CHECKING:
+    import torch
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -92,24 +95,28 @@ def soft_confusion(scores: Floats, masked: Mask, weights: Floats) -> tuple[Float
 def contrastive_formula(
     scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, adversarial: float
 ) -> torch.Tensor:
+    import torch
+
     negatives = scores[:, 1:]
     hidden = masked[:, 1:]
-    shares = (adversarial * negatives.detach()).masked_fill(hidden, -torch.inf).softmax(dim=1)
+    shares = (adversarial * negatives.detach()).masked_fill(hidden, -math.inf).softmax(dim=1)
     lost = torch.nn.functional.softplus(-scores[:, 0])
     lost = lost + (shares * torch.nn.functional.softplus(negatives)).sum(dim=1)
     return (weights * lost).sum() / weights.sum()
 
 
 def cross_entropy_formula(scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    lost = -scores.masked_fill(masked, -torch.inf).log_softmax(dim=1)[:, 0]
+    lost = -scores.masked_fill(masked, -math.inf).log_softmax(dim=1)[:, 0]
     return (weights * lost).sum() / weights.sum()
 
 
 def distillation_formula(
     student: torch.Tensor, teacher: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, temperature: float = 1.0
 ) -> torch.Tensor:
-    mine = (student / temperature).masked_fill(masked, -torch.inf).log_softmax(dim=1)
-    theirs = (teacher.detach() / temperature).masked_fill(masked, -torch.inf).softmax(dim=1)
+    import torch
+
+    mine = (student / temperature).masked_fill(masked, -math.inf).log_softmax(dim=1)
+    theirs = (teacher.detach() / temperature).masked_fill(masked, -math.inf).softmax(dim=1)
     terms = torch.where(masked, 0.0, theirs * (theirs.clamp_min(1e-30).log() - mine))
     return (weights * terms.sum(dim=1)).sum() / weights.sum()
 
@@ -117,8 +124,10 @@ def distillation_formula(
 def hard_confusion_formula(
     scores: torch.Tensor, masked: torch.Tensor, weights: torch.Tensor, kind: str
 ) -> torch.Tensor:
+    import torch
+
     if kind == "cross_entropy":
-        lost = scores[:, 0] - scores.masked_fill(masked, -torch.inf)[:, 1:].logsumexp(dim=1)
+        lost = scores[:, 0] - scores.masked_fill(masked, -math.inf)[:, 1:].logsumexp(dim=1)
     else:
         lost = torch.nn.functional.softplus(scores)
         lost = lost[:, 0] + (lost[:, 1:] * ~masked[:, 1:]).sum(dim=1) / (~masked[:, 1:]).sum(dim=1).clamp_min(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlu.embedding.kernels import Floats
-from fedlu.embedding.scorers import Formulas, Fused, Scorer, check_device, shape_of
+from fedlu.embedding.scorers import Fused, Scorer, shape_of
 
 PYKEEN = "pykeen:"
 
@@ -54,6 +54,8 @@ def size_of(name: str, *, dimension: int) -> Size:
 def model_of(name: str, *, dimension: int, margin: float, seed: int = 0, device: str = "") -> Model:
     """A native model, or `pykeen:NAME` for any of PyKEEN's interactions; fused, unless a torch device is named."""
     if device:
+        from fedlu.embedding.formulas import check_device
+
         check_device(device)
     if name.startswith(PYKEEN):
         from fedlu.embedding.pykeen_models import PykeenScorer  # takes seconds to import
@@ -62,10 +64,16 @@ def model_of(name: str, *, dimension: int, margin: float, seed: int = 0, device:
         return Model(scorer, scorer.entity_width, scorer.relation_width, scorer.is_complex)
     shape = shape_of(name)
     return Model(
-        scorer=Formulas(name, margin, device) if device else Fused(name, margin),
+        scorer=_formulas(name, margin, device) if device else Fused(name, margin),
         entity_width=shape.entity_width * dimension,
         relation_width=shape.relation_width * dimension,
         complex_rows=shape.entity_width == 2,
         relations_are_phases=shape.query == "rotate",
         is_product=shape.comparison == "dot",
     )
+
+
+def _formulas(name: str, margin: float, device: str) -> Scorer:
+    from fedlu.embedding.formulas import Formulas  # with torch, which takes seconds
+
+    return Formulas(name, margin, device)

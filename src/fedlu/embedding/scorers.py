@@ -6,8 +6,8 @@
     RotatE    query  a e^{i r} (tails), a e^{-i r} (heads)    score  margin - sum of moduli of query - e
 
 So head and tail prediction differ in the query alone, and one comparison serves training, ranking and prediction. Each
-formula is written once with torch operations here, for any device, through autograd; for the CPU, `Fused` does the same
-with the loops of `kernels.py` and gradients by hand.
+formula is written once with torch operations in `formulas.py`, for any device, through autograd; for the CPU, `Fused`
+does the same here with the loops of `kernels.py` and gradients by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedlu.embedding import kernels, private_kernels
@@ -99,44 +98,6 @@ def shape_of(model: str) -> Shape:
     return MODELS[model]
 
 
-# --- torch: the formulas ------------------------------------------------------------------------------------------
-
-
-def check_device(name: str) -> None:
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as bad:
-        reason = str(bad).splitlines()[0][:100]
-        raise InputError(f"device = {name!r} cannot be used ({reason})", remedy="leave it out for the CPU") from None
-
-
-def _complex(rows: torch.Tensor) -> torch.Tensor:
-    real, imaginary = rows.chunk(2, dim=-1)
-    return torch.complex(real, imaginary)
-
-
-def _halves(numbers: torch.Tensor) -> torch.Tensor:
-    return torch.cat([numbers.real, numbers.imag], dim=-1)
-
-
-def _sign(side: Side) -> int:
-    return 1 if side == Side.TAIL else -1
-
-
-TORCH_QUERIES: dict[str, Callable[[torch.Tensor, torch.Tensor, Side], torch.Tensor]] = {
-    "translate": lambda a, r, side: a + _sign(side) * r,
-    "multiply": lambda a, r, side: a * r,
-    "complex": lambda a, r, side: _halves(_complex(a) * (_complex(r) if side == Side.TAIL else _complex(r).conj())),
-    "rotate": lambda a, r, side: _halves(_complex(a) * torch.polar(torch.ones_like(r), _sign(side) * r)),
-}
-TORCH_COMPARISONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "l1": lambda q, e: (q - e).abs().sum(-1),
-    "l2": lambda q, e: ((q - e).square().sum(-1) + TINY).sqrt(),
-    "dot": lambda q, e: (q * e).sum(-1),
-    "modulus": lambda q, e: (_complex(q - e).abs().square() + TINY).sqrt().sum(-1),
-}
-
-
 class Stateless:
     """The half of `Scorer` that is empty for a model of rows alone."""
 
@@ -153,50 +114,6 @@ class Stateless:
 
     def restore(self, arrays: dict[str, Floats]) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class Formulas(Stateless):
-    """The reference, on any torch device: gradients by autograd. Slow, and right by inspection."""
-
-    model: str
-    margin: float
-    device: str = "cpu"
-
-    def score(self, queries: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
-        shape = shape_of(self.model)
-        compared = TORCH_COMPARISONS[shape.comparison](queries, entities)
-        return self.margin - compared if shape.is_distance else compared
-
-    def scores(self, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
-        anchors, relations, answers, negatives = leaves
-        queries = TORCH_QUERIES[shape_of(self.model).query](anchors, relations, side)
-        positive = self.score(queries, answers).unsqueeze(1)  # (batch, 1)
-        return torch.cat([positive, self.score(queries.unsqueeze(1), negatives)], dim=1)  # (batch, 1 + n)
-
-    def private(self, rows: Rows, leaves: list[torch.Tensor], side: Side) -> torch.Tensor:
-        assert rows.picks is not None
-        chosen = leaves[3][torch.from_numpy(rows.picks).long().to(self.device)]  # (batch, n, dim)
-        return self.scores([*leaves[:3], chosen], side)
-
-    def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
-        arrays = (rows.anchors, rows.relations, rows.answers, rows.negatives)
-        leaves = [torch.from_numpy(each).to(self.device).requires_grad_() for each in arrays]
-        scores = self.scores(leaves, side) if rows.picks is None else self.private(rows, leaves, side)
-
-        def backward(slopes: Floats) -> Rows:
-            given = torch.from_numpy(slopes).to(scores)
-            found = torch.autograd.grad(scores, leaves, grad_outputs=given)
-            return Rows(*(each.cpu().numpy() for each in found))
-
-        return scores.detach().cpu().numpy(), backward
-
-    def compare_all(self, anchors: Floats, relations: Floats, entities: Floats, side: Side) -> Floats:
-        a, r, e = (torch.from_numpy(each).to(self.device) for each in (anchors, relations, entities))
-        queries = TORCH_QUERIES[shape_of(self.model).query](a, r, side)
-        found = [self.score(query.unsqueeze(0), e) for query in queries]  # a row at a time: no (batch, n, dim) tensor
-        result: Floats = torch.stack(found).cpu().numpy()
-        return result
 
 
 # --- fused: the same by hand ---------------------------------------------------------------------------------------
@@ -338,6 +255,8 @@ def _compare_negatives(
 
 def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Floats:
     """Through torch, whose product shares its threads with ours instead of fighting them."""
+    import torch
+
     product: Floats = torch.mm(torch.from_numpy(left), torch.from_numpy(right)).numpy()
     return product
 

@@ -106,7 +106,7 @@ class Client:
 
     def welcome(self, message: Welcome) -> None:
         self.shared = message.shared
-        self.sender = Sender.of(self.settings.compress, len(self.shared), self.width)
+        self.sender = self.sender.of_rows(len(self.shared))
 
     def train(self, message: Train) -> Trained:
         """A round: take the global rows, train, give them back."""

@@ -69,6 +69,11 @@ class Sender:
     def of(cls, kind: str, rows: int, width: int) -> Sender:
         return cls(kind, np.zeros((rows if kind != "none" else 0, width), dtype=np.float32))
 
+    def of_rows(self, rows: int) -> Sender:
+        """With what it owes, if that is of as many rows; as if it had sent nothing yet otherwise."""
+        new = Sender.of(self.kind, rows, self.owed.shape[1])
+        return self if new.owed.shape == self.owed.shape else new
+
     def pack(self, rows: Floats) -> Rows:
         if self.kind == "none":
             return rows

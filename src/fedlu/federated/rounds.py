@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedlu.embedding.ranking import average
@@ -73,32 +73,42 @@ def learn(
     while not progress.finished:
         start = time.perf_counter()
         number = progress.round + 1
-        sent = server.send(server.sample(number, fraction))
-        requests = {name: Train(number, rows) for name, rows in sent.items()}
-        arrived = transport.train(requests)
-        replies, dropped = sift(_unpacked(server, arrived), requests, number, server, rules)
-        server.aggregate(replies, rules.aggregate)
+        event = _train(server, transport, number, fraction, rules)
         progress.round = number
         valid = None
-        down = {name: request.rows.nbytes for name, request in requests.items()}
         if number % evaluate_every == 0 or number == rounds:
-            sent = server.send(sorted(server.rows))
-            valid = measure(server, transport, number, "valid", rules=rules, dropped=dropped, sent=sent)
+            valid = _measure_all(server, transport, event, rules)
             _judge(transport, progress, valid)
             if number <= warm_rounds:
                 progress.waited = 0  # the method has not begun in earnest
-            for name, rows in sent.items():  # to be measured, every client was sent the new rows
-                down[name] = down.get(name, 0) + rows.nbytes
         progress.finished = number >= rounds or progress.waited >= patience
-        yield RoundEvent(
-            round=number,
-            losses=_mean_losses(replies) if rules.averages_only else {reply.client: reply.losses for reply in replies},
-            bytes_up={reply.client: reply.rows.nbytes for reply in arrived if isinstance(reply, Trained)},
-            bytes_down=down,
-            seconds=time.perf_counter() - start,
-            valid=valid,
-            dropped=dropped,
-        )
+        yield replace(event, seconds=time.perf_counter() - start, valid=valid)
+
+
+def _train(server: Server, transport: Transport, number: int, fraction: float, rules: Rules) -> RoundEvent:
+    """A function of its own, so that the rows of a round are gone before those of the next are made."""
+    requests = {name: Train(number, rows) for name, rows in server.send(server.sample(number, fraction)).items()}
+    down = {name: request.rows.nbytes for name, request in requests.items()}
+    arrived = transport.train(requests)
+    replies, dropped = sift(_unpacked(server, arrived), down, number, server, rules)
+    server.aggregate(replies, rules.aggregate)
+    return RoundEvent(
+        round=number,
+        losses=_mean_losses(replies) if rules.averages_only else {reply.client: reply.losses for reply in replies},
+        bytes_up={reply.client: reply.rows.nbytes for reply in arrived if isinstance(reply, Trained)},
+        bytes_down=down,
+        seconds=0.0,
+        valid=None,
+        dropped=dropped,
+    )
+
+
+def _measure_all(server: Server, transport: Transport, event: RoundEvent, rules: Rules) -> dict[str, Any]:
+    """To be measured, every client is sent the new rows; they are counted, too."""
+    sent = server.send(sorted(server.rows))
+    for name, rows in sent.items():
+        event.bytes_down[name] = event.bytes_down.get(name, 0) + rows.nbytes
+    return measure(server, transport, event.round, "valid", rules=rules, dropped=event.dropped, sent=sent)
 
 
 FORGET_PATIENCE = 2

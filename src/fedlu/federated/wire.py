@@ -24,8 +24,10 @@ from fedlu.federated.messages import (
     Measure,
     Measured,
     MessageError,
+    Packed,
     Recall,
     Registration,
+    Rows,
     Train,
     Trained,
     Unlearn,
@@ -69,6 +71,8 @@ def pack(message: Message) -> Packet:
     for name, value in vars(message).items():
         if name == "tokens":
             arrays[name] = np.frombuffer(b"".join(value), dtype=np.uint8).reshape(-1, TOKEN_BYTES)
+        elif isinstance(value, Packed):
+            arrays |= {"numbers": np.ascontiguousarray(value.numbers), "steps": np.ascontiguousarray(value.steps)}
         elif isinstance(value, np.ndarray):
             arrays[name] = np.ascontiguousarray(value)
         elif name != "client":  # the network says who speaks, not the speaker
@@ -111,6 +115,14 @@ class _Reader:
         if found.nbytes > LONGEST_ARRAY:
             raise MessageError(f"{name}: {found.nbytes:,} bytes, at most {LONGEST_ARRAY:,}")
         return np.ascontiguousarray(found)
+
+    def rows(self) -> Rows:
+        """Plain or packed; which of them was agreed upon is known where they are used."""
+        if "numbers" not in self.arrays:
+            plain: Rows = self.array("rows", np.float32, 2)
+            return plain
+        half = getattr(self.arrays["numbers"], "dtype", None) == np.float16
+        return Packed(self.array("numbers", np.float16 if half else np.int8, 2), self.array("steps", np.float32, 1))
 
     def field(self, name: str, kind: type | tuple[type, ...]) -> Any:
         found = self.fields.pop(name, None)
@@ -161,18 +173,17 @@ def _welcome(reader: _Reader) -> Message:
 
 
 def _train(reader: _Reader) -> Message:
-    return reader.done(Train(reader.round(), reader.array("rows", np.float32, 2)))
+    return reader.done(Train(reader.round(), reader.rows()))
 
 
 def _trained(reader: _Reader) -> Message:
-    rows = reader.array("rows", np.float32, 2)
-    return reader.done(Trained(reader.client, reader.round(), rows, reader.losses()))
+    return reader.done(Trained(reader.client, reader.round(), reader.rows(), reader.losses()))
 
 
 def _measure(reader: _Reader) -> Message:
     rows = None
-    if "rows" in reader.arrays:
-        rows = reader.array("rows", np.float32, 2)
+    if reader.arrays:
+        rows = reader.rows()
     else:
         reader.field("rows", type(None))
     return reader.done(Measure(reader.round(), reader.field("split", str), rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 import threading
 from typing import Any
 
@@ -64,6 +65,8 @@ class RoundsController(Controller):  # type: ignore[misc]
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         die_with_parent()
+        # at the end of a job FLARE would load torch, for seconds and 200 MB, to look for tensors that nobody sends
+        sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
         engine = fl_ctx.get_engine()
         engine.register_app_command(STATUS, self._status)
         engine.register_app_command(PAUSE, self._pause)

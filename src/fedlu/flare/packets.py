@@ -18,7 +18,7 @@ LONGEST_REASON = 200
 
 def to_shareable(message: Message) -> Shareable:
     packet = pack(message)
-    kind = DataKind.WEIGHTS if "rows" in packet.arrays else DataKind.APP_DEFINED
+    kind = DataKind.WEIGHTS if {"rows", "numbers"} & packet.arrays.keys() else DataKind.APP_DEFINED
     return DXO(kind, dict(packet.arrays), {"message": packet.kind, "fields": packet.fields}).to_shareable()
 
 

@@ -25,6 +25,8 @@ from fedlu.flare.keys import read_key
 RUNS, DATA, KEY, STATE = "FEDLU_RUNS", "FEDLU_DATA", "FEDLU_KEY", "FEDLU_STATE"
 RUNNING = "running.json"
 HEARTBEAT_SECONDS = 2
+GIVE_BACK = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+"""To glibc, of the server's jobs: what is freed goes back to the system, rather than to one of FLARE's many threads."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def run_server(folder: Path, runs: Path) -> int:
     runs.mkdir(parents=True, exist_ok=True)
     from nvflare.private.fed.app.server import server_train
 
+    os.environ.update({name: os.environ.get(name, value) for name, value in GIVE_BACK.items()})
     _keep_jobs_in(folder.resolve())
     _listen_where_told(kit["listen"])
     arguments = Namespace(

@@ -238,12 +238,17 @@ def _close(plan: Plan, name: str, folder: Path) -> None:
     _write(local / "authorization.json", _permissions())
 
 
+LOOK_AGAIN = {"min_schedule_interval": 1.0, "max_schedule_interval": 5.0, "max_schedule_count": 60}
+"""Seconds until FLARE looks again whether a job's sites are there: by itself it waits ten, then twice as long, up to
+ten minutes. After so many times it gives the job up, and the lead sends it again."""
+
+
 def _one_job_at_a_time(server: dict[str, Any]) -> None:
     """A site's state is one job's at a time. Where the jobs are kept is said when the server starts."""
     server["servers"][0] |= {"max_num_clients": 1000, "heart_beat_timeout": 30}
     for each in server["components"]:
         if each["id"] == "job_scheduler":
-            each["args"]["max_jobs"] = 1
+            each["args"] |= {"max_jobs": 1, **LOOK_AGAIN}
     server["components"] = [each for each in server["components"] if "log" not in each["id"]]
 
 

@@ -69,7 +69,8 @@ class FlareTransport:
         self._tell(WELCOME, dict(messages))
 
     def train(self, messages: dict[str, Train]) -> Sequence[Trained | Missing]:
-        return list(self._ask(TRAIN, dict(messages), "Trained").values())
+        asked: dict[str, Message] = {site: messages.pop(site) for site in list(messages)}
+        return list(self._ask(TRAIN, asked, "Trained").values())
 
     def measure(self, messages: dict[str, Measure]) -> Sequence[Measured | Missing]:
         return list(self._ask(MEASURE, dict(messages), "Measured").values())
@@ -104,7 +105,7 @@ class FlareTransport:
         """Send what needs no answer but has to arrive, at a quorum at least."""
         found = self._exchange(name, messages, lambda shareable, site: None)
         missing = {site: reply.reason for site, reply in found.items() if isinstance(reply, Missing)}
-        if len(messages) - len(missing) < self.rules.needed(len(messages)):
+        if len(found) - len(missing) < self.rules.needed(len(found)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(missing.items()))
             raise QuorumError(f"{name}: not heard by enough sites ({reasons})")
 
@@ -114,7 +115,10 @@ class FlareTransport:
     def _exchange(
         self, name: str, messages: dict[str, Message], read: Callable[[Shareable, str], Any]
     ) -> dict[str, Any]:
-        """Each site's answer, or why there is none. Who answered is said by the certificate, not by the answer."""
+        """Each site's answer, or why there is none. Who answered is said by the certificate, not by the answer.
+
+        Messages are taken out of the dictionary, so that nothing but the task holds their rows.
+        """
         answers: dict[str, Any] = {}
         changed = threading.Condition()
 
@@ -129,8 +133,9 @@ class FlareTransport:
             with changed:
                 answers[site] = answer
                 changed.notify()
+            client_task.task.data = Shareable()  # nor what was asked
 
-        tasks = {site: self._send(name, site, message, arrived) for site, message in messages.items()}
+        tasks = {site: self._send(name, site, messages.pop(site), arrived) for site in list(messages)}
         end = time.monotonic() + self.deadline
         with changed:
             while len(answers) < len(tasks) and time.monotonic() < end:
@@ -140,14 +145,15 @@ class FlareTransport:
                 for site in tasks.keys() - answers.keys():
                     if self._is_gone(site):
                         answers[site] = Missing(site, GONE)
-            answers = {**{site: Missing(site, LATE) for site in tasks}, **answers}
-        for site, answer in sorted(answers.items()):
+            found = {**{site: Missing(site, LATE) for site in tasks}, **answers}
+            answers.clear()  # FLARE keeps its tasks, and they know `arrived`, for some rounds
+        for site, answer in sorted(found.items()):
             if isinstance(answer, Missing):
                 self.controller.cancel_task(tasks[site])
                 self.log.warning("%s: dropped %s: %s", name, site, answer.reason)
-        return answers
+        return found
 
     def _send(self, name: str, site: str, message: Message, arrived: Callable[[ClientTask, FLContext], None]) -> Task:
         task = Task(name, to_shareable(message), timeout=self.deadline, result_received_cb=arrived)
-        self.controller.broadcast(task, self.context, targets=[site], min_responses=1)
+        self.controller.send(task, self.context, targets=[site])  # a broadcast would copy the rows
         return task

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError
@@ -30,20 +30,24 @@ from fedlu.config import Settings
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
 from fedlu.federated.client import Client
+from fedlu.federated.compression import unpack
 from fedlu.federated.messages import (
     Keep,
     Measure,
     Measured,
     MessageError,
+    Packed,
     Registration,
+    Rows,
     Train,
     Trained,
     Welcome,
-    check_rows,
 )
 from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.results.files import read_json, save_arrays, write_json
 from fedlu.results.runs import ledger_of, open_folder, sampled
+
+Arrays: TypeAlias = dict[str, Any]
 
 KEPT_ROUNDS = 2
 """How many rounds a site can be asked for again: the server saves after each, so it falls back by one at the most."""
@@ -79,6 +83,8 @@ class Site:
         self.records: list[Record] = []
         self.forgotten_up_to = 0
         """Rounds up to this one cannot be asked for again."""
+        self.answer: Packed | None = None
+        """What it said in its last round, if that cannot be read off its tables."""
         self.measured = 0
         """The round whose global rows the avatar holds."""
         self.unsaved = False
@@ -98,18 +104,20 @@ class Site:
         if len(message.shared) and message.shared[-1] >= len(self.client.graph.vocabulary.entities):
             raise MessageError("a place that this site has not", where="server")
         self.shared = message.shared
-        self.client.welcome(message)
+        self._restore()  # what it owes to the rows that it shares is known again now that these are
 
     def train(self, message: Train) -> Trained:
-        rows = check_rows(message.rows, (len(self.client.shared), self.client.width), "server")
-        request = hashlib.sha256(rows.tobytes()).hexdigest()
+        unpack(message.rows, self.settings.compress, (len(self.client.shared), self.client.width), "server")
+        request = _digest(message.rows)
         last = self.records[-1] if self.records else None
         if last is not None and last.round == message.round and last.request == request:
             self._restore()
-            return Trained(self.name, message.round, self.client.avatar.values[self.client.shared], last.losses)
+            rows = self.answer or self.client.avatar.values[self.client.shared]
+            return Trained(self.name, message.round, rows, last.losses)
         self._fall_back_before(message.round)
         self.unsaved = True
         reply = self.client.train(message)
+        self.answer = reply.rows if isinstance(reply.rows, Packed) else None
         self._save(message.round, request, reply.losses)
         return reply
 
@@ -155,7 +163,9 @@ class Site:
     def _save(self, number: int, request: str, losses: dict[str, float]) -> None:
         arrays, counters = self.client.state()
         best = self.records[-1].best if self.records else {}
-        tables = {name: array for name, array in arrays.items() if not name.startswith("best.")}
+        tables: Arrays = {name: array for name, array in arrays.items() if not name.startswith("best.")}
+        if self.answer is not None:
+            tables |= {"answer.numbers": self.answer.numbers, "answer.steps": self.answer.steps}
         self._write(tables, self._tables_file(number))
         size = self._tell({"round": number, "losses": losses})
         self.records.append(Record(number, request, losses, counters, size, dict(best)))
@@ -185,10 +195,11 @@ class Site:
 
     def _restore(self) -> None:
         """The client as the last record says."""
-        self.client = self._new_client()
-        self.client.shared, self.measured, self.unsaved = self.shared, 0, False
+        self.client, self.answer = self._new_client(), None
+        self.measured, self.unsaved = 0, False
         events = self.folder / "events.jsonl"
         if not self.records:
+            self.client.welcome(Welcome(self.shared))
             events.unlink(missing_ok=True)
             return
         last = self.records[-1]
@@ -198,6 +209,9 @@ class Site:
                 found = load_file(self._best_file(view, number))
                 arrays |= {f"best.{view}.{name}": array for name, array in found.items()}
             self.client.restore(arrays, last.counters)
+            self.client.welcome(Welcome(self.shared))
+            if "answer.numbers" in arrays:
+                self.answer = Packed(arrays["answer.numbers"], arrays["answer.steps"])
             os.truncate(events, last.events_bytes)
         except (SafetensorError, KeyError, FileNotFoundError) as bad:
             what = f"the state of round {last.round} is damaged ({bad})"
@@ -211,7 +225,7 @@ class Site:
             os.fsync(events.fileno())
             return events.tell()
 
-    def _write(self, arrays: dict[str, Floats], path: Path) -> None:
+    def _write(self, arrays: Arrays, path: Path) -> None:
         """Whole or not at all."""
         scratch = path.with_suffix(".safetensors.part")
         save_arrays(arrays, scratch)
@@ -234,6 +248,11 @@ def client_of(graph: ClientGraph, settings: Settings) -> Client:
     client = Client(graph, settings)
     client.exams = [sampled(exam, settings) for exam in client.exams]
     return client
+
+
+def _digest(rows: Rows) -> str:
+    parts = (rows.numbers, rows.steps) if isinstance(rows, Packed) else (rows,)
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
 def _under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
