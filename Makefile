@@ -34,11 +34,11 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
-test: lint chromium  ## lint, then all tests, a file on each of two cores
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: lint chromium  ## lint, then all tests, three files at a time: some wait more than they work
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-deployment: $(READY)  ## also the long stories of a federation on FLARE: stopped and taken up; the walk-through
-	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest tests/flare
+	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/flare
 
 format: $(READY)  ## let ruff format and mend the code
 	$(BIN)/ruff format .

@@ -22,6 +22,7 @@ import pytest
 from fedlu.federated.alignment import key_for_one_process
 from fedlu.flare.provisioning import Person, Plan, Site, init
 from fedlu.graph import Federation, save
+from tests import same_bits
 
 PATIENCE = float(os.environ.get("FEDLU_TEST_PATIENCE", "240"))
 """Seconds that a test waits for anything; a busy machine is slow."""
@@ -168,3 +169,8 @@ def deployed(folder: Path, data: Federation, **options: Any) -> Iterator[Deploym
     finally:
         deployment.stop()
         shutil.rmtree(folder / "kits" / "authority", ignore_errors=True)
+
+
+def assert_same_bits(federation: Deployment, run: str, whole: Path) -> None:
+    states = [federation.state(site) / run for site in federation.sites]
+    same_bits.assert_same_bits(federation.runs / run, states, whole)

@@ -1,4 +1,4 @@
-"""A real federation: processes, certificates and jobs. It learns the same bits as one process, whatever is killed."""
+"""A real federation: processes, certificates and jobs. It learns the same bits as one process."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from safetensors.numpy import load_file
 
 from fedlu.graph import Federation
-from tests import same_bits
 from tests.flare.conftest import in_one_process, options
-from tests.flare.deployment import LONG, PATIENCE, Deployment, wait_until
+from tests.flare.deployment import LONG, PATIENCE, Deployment, assert_same_bits, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +21,6 @@ def fedlu_says(*words: str | Path) -> str:
     done = subprocess.run([sys.executable, "-m", "fedlu", *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def assert_same_bits(federation: Deployment, run: str, whole: Path) -> None:
-    states = [federation.state(site) / run for site in federation.sites]
-    same_bits.assert_same_bits(federation.runs / run, states, whole)
 
 
 @pytest.fixture(scope="module")
@@ -85,58 +77,6 @@ def test_the_server_listens_where_it_was_told(federation: Deployment, first: str
     listening = [each.laddr for each in server.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
     assert federation.port in {address.port for address in listening}
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
-
-
-LAST_WORDS = """
-    import os, signal
-    from pathlib import Path
-    import fedlu.flare.executor as executor
-
-    honest, died = executor.to_shareable, Path("MARK")
-
-    def fatal(message):
-        if type(message).__name__ == "Trained" and message.round == 4 and not died.exists():
-            died.touch()
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return honest(message)
-
-    executor.to_shareable = fatal
-"""
-"""A site that is killed, worker and parent, once: round 4 is trained and on its disk, but not sent."""
-
-
-def test_whatever_is_killed_it_ends_with_the_same_bits(
-    federation: Deployment, first: str, data: Federation, tmp_path: Path
-) -> None:
-    """One run through all of it, SIGKILL each time: a worker while it trains, a site between its training and its
-    answer, the server, then everybody. Rows are packed, so that what both sides owe has to survive, too."""
-    changes: dict[str, Any] = {"rounds": 12, "epochs": 20, "compress": "int8"}
-    federation.kill("client-2")
-    federation.start("client-2", with_code=LAST_WORDS.replace("MARK", str(tmp_path / "died")))
-    federation.learn("faults", *options(**changes), "--silence", "6")
-    federation.wait_for_round("client-0", "faults", 2)
-    federation.worker("client-1").kill()
-
-    federation.wait_for_end("client-2")
-    assert federation.round_of("client-2", "faults") == 4
-    federation.start("client-2")
-
-    federation.wait_for_round("client-0", "faults", 6)
-    federation.kill("server")
-    federation.start("server")
-
-    federation.wait_for_round("client-0", "faults", 8)
-    for name in ("server", *federation.sites):
-        federation.kill(name)
-    federation.start()
-    federation.finish("faults")
-    assert federation.said("faults").count("trying again") >= 4
-    assert_same_bits(federation, "faults", in_one_process(data, tmp_path / "whole", **changes))
-    events = [json.loads(line) for line in (federation.runs / "faults" / "events.jsonl").read_text().splitlines()]
-    assert [event["round"] for event in events] == list(range(1, 13))  # none lost, none twice
-    shared, width = len(load_file(next(federation.runs.glob("faults/checkpoints/*/server.safetensors")))["table"]), 8
-    assert max(max(event["bytes_up"].values()) for event in events) <= shared * (width + 4)  # a byte each, and a step
 
 
 @LONG

@@ -1,0 +1,67 @@
+"""Whoever is killed, and whenever: the run ends with the bits of one that was left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from fedlu.graph import Federation
+from tests.flare.conftest import in_one_process, options
+from tests.flare.deployment import Deployment, assert_same_bits
+
+pytestmark = pytest.mark.slow
+
+LAST_WORDS = """
+    import os, signal
+    from pathlib import Path
+    import fedlu.flare.executor as executor
+
+    honest, died = executor.to_shareable, Path("MARK")
+
+    def fatal(message):
+        if type(message).__name__ == "Trained" and message.round == 4 and not died.exists():
+            died.touch()
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(message)
+
+    executor.to_shareable = fatal
+"""
+"""A site that is killed, worker and parent, once: round 4 is trained and on its disk, but not sent."""
+
+
+def test_whatever_is_killed_it_ends_with_the_same_bits(
+    federation: Deployment, data: Federation, tmp_path: Path
+) -> None:
+    """One run through all of it, SIGKILL each time: a worker while it trains, a site between its training and its
+    answer, the server, then everybody. Rows are packed, so that what both sides owe has to survive, too."""
+    changes: dict[str, Any] = {"rounds": 12, "epochs": 20, "compress": "int8"}
+    federation.kill("client-2")
+    federation.start("client-2", with_code=LAST_WORDS.replace("MARK", str(tmp_path / "died")))
+    federation.learn("faults", *options(**changes), "--silence", "6")
+    federation.wait_for_round("client-0", "faults", 2)
+    federation.worker("client-1").kill()
+
+    federation.wait_for_end("client-2")
+    assert federation.round_of("client-2", "faults") == 4
+    federation.start("client-2")
+
+    federation.wait_for_round("client-0", "faults", 6)
+    federation.kill("server")
+    federation.start("server")
+
+    federation.wait_for_round("client-0", "faults", 8)
+    for name in ("server", *federation.sites):
+        federation.kill(name)
+    federation.start()
+    federation.finish("faults")
+    assert federation.said("faults").count("trying again") >= 4
+    assert_same_bits(federation, "faults", in_one_process(data, tmp_path / "whole", **changes))
+    events = [json.loads(line) for line in (federation.runs / "faults" / "events.jsonl").read_text().splitlines()]
+    assert [event["round"] for event in events] == list(range(1, 13))  # none lost, none twice
+    shared, width = len(load_file(next(federation.runs.glob("faults/checkpoints/*/server.safetensors")))["table"]), 8
+    assert max(max(event["bytes_up"].values()) for event in events) <= shared * (width + 4)  # a byte each, and a step
