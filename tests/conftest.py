@@ -13,8 +13,12 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+
+hypothesis.settings.register_profile("here", deadline=None)  # tests run beside each other: a slow moment is no fault
+hypothesis.settings.load_profile("here")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "fb15k-237"
 

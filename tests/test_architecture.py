@@ -34,6 +34,7 @@ HOMES = {  # outside packages that only some modules may know
     "matplotlib": {"results.figures"},
     "numba": {
         "embedding.kernels",
+        "embedding.distance_kernels",
         "embedding.private_kernels",
         "embedding.short_list_kernels",
         "embedding.installation",

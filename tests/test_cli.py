@@ -222,7 +222,9 @@ def test_help_is_quick() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["C3", "R3"])
 def test_the_published_are_described_in_five_seconds(published: Path, name: str) -> None:
-    start = time.perf_counter()
+    start = os.times()
     found = command("describe", str(published / name), "--json")
-    assert time.perf_counter() - start <= 5
+    end = os.times()
+    # processor time, on one thread (see conftest): tests run beside each other, so a clock on the wall tells of them
+    assert end.children_user + end.children_system - start.children_user - start.children_system <= 5
     assert json.loads(found.stdout)["mean_entity_overlap"] == {"C3": 1447, "R3": 11067}[name]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from pykeen.nn.modules import ComplExInteraction, DistMultInteraction, RotatEInteraction, TransEInteraction
 
+from fedlu.embedding.distance_kernels import BLOCK, TILE
 from fedlu.embedding.formulas import TORCH_QUERIES, Formulas
-from fedlu.embedding.kernels import BLOCK, TILE
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import MODELS, Fused, Rows, shape_of
 from fedlu.errors import InputError

@@ -67,8 +67,8 @@ def test_the_best_are_the_best_of_all(model: str, top: int) -> None:
             got = found.ids[b, view][found.ids[b, view] >= 0]
             assert len(got) == len(ids)
             # all at once is summed in another order than one by one, and so may order otherwise what is nearly equal
-            assert mine[got] == pytest.approx(mine[ids], rel=1e-5, abs=1e-5)
-            assert found.scores[b, view, : len(ids)] == pytest.approx(mine[got], rel=1e-5, abs=1e-5)
+            assert mine[got] == pytest.approx(mine[ids], rel=1e-4, abs=1e-4)
+            assert found.scores[b, view, : len(ids)] == pytest.approx(mine[got], rel=1e-4, abs=1e-4)
             assert len(set(got.tolist())) == len(got)
             equal = np.flatnonzero(np.diff(found.scores[b, view, : len(ids)]) == 0)
             assert (got[equal] < got[equal + 1]).all()

@@ -130,7 +130,7 @@ def test_a_purged_run_has_no_raw_column(world: Path, tmp_path: Path) -> None:
     forgetting.forget(tmp_path / "run", tmp_path / "out", forget_sets=True, client="client-1", purge=True)
     result, _ = audits.audit(tmp_path / "out", retrain=False, forget_sets=True, client="client-1")
     assert "raw" not in result
-    assert "checkpoint is damaged" in result["absent"]["raw"]
+    assert "its checkpoints were deleted on" in result["absent"]["raw"]
 
 
 def test_a_run_that_forgot_nothing_is_refused(world: Path) -> None:

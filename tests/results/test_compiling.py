@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.flare.deployment import LONG
+
 TRAINING = """
 import hashlib, sys
 from pathlib import Path
@@ -23,7 +25,7 @@ for file in sorted(out.rglob("*.safetensors")):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["TransE", "RotatE"])
+@pytest.mark.parametrize("model", ["TransE", pytest.param("RotatE", marks=LONG)])
 def test_compiling_changes_no_bit(model: str, tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import torch
 
-from fedlu.embedding import kernels, private_kernels, short_list_kernels
+from fedlu.embedding import distance_kernels, kernels, private_kernels, short_list_kernels
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,9 @@ class Loops:
 
 def loops() -> Loops:
     """What the calls so far have found in the cache, and what they had to compile."""
-    stats = [
-        each.stats
-        for module in (kernels, private_kernels, short_list_kernels)
-        for each in vars(module).values()
-        if hasattr(each, "stats") and each.stats.cache_path
-    ]
+    modules = (kernels, distance_kernels, private_kernels, short_list_kernels)
+    found = {id(each): each for module in modules for each in vars(module).values() if hasattr(each, "stats")}
+    stats = [each.stats for each in found.values() if each.stats.cache_path]
     hits, misses = (sum(sum(getattr(each, name).values()) for each in stats) for name in ("cache_hits", "cache_misses"))
     return Loops(hits + misses, misses, stats[0].cache_path)
 

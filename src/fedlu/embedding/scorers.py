@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlu.embedding import kernels, private_kernels
+from fedlu.embedding import distance_kernels, kernels, private_kernels
 from fedlu.embedding.kernels import TINY, Floats
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
@@ -230,10 +230,10 @@ def _l2_gradient(queries: Floats, entities: Floats, slopes: Floats) -> tuple[Flo
 
 
 COMPARISONS: dict[str, tuple[Callable[..., Floats], Callable[..., tuple[Floats, Floats]]]] = {
-    "l1": (kernels.l1_distances, kernels.l1_gradients),
+    "l1": (distance_kernels.l1_distances, distance_kernels.l1_gradients),
     "l2": (_l2, _l2_gradient),
     "dot": (_dot, _dot_gradient),
-    "modulus": (kernels.modulus_distances, kernels.modulus_gradients),
+    "modulus": (distance_kernels.modulus_distances, distance_kernels.modulus_gradients),
 }
 
 

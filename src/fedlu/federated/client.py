@@ -43,8 +43,9 @@ VIEWS = {"independent": ("local",), "centralized": ("global",)}
 ALL_VIEWS = ("local", "global", "blend")
 
 
-REHEARSAL = 0.9
-"""What is rehearsed while forgetting is learned at the rate of this part of the rounds: that of the last is too low."""
+REHEARSAL = {"adam": 0.9, "adagrad": 0.0}
+"""What is rehearsed while forgetting is learned at the rate of this part of the rounds: that of the last is too low.
+Adagrad's steps are small enough after so many."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,9 @@ class Client:
         self.disturbed[np.unique(request.forget[:, [0, 2]])] = True
         settings = self.settings
         self.unlearner = Unlearner(
-            replace(self.learner, rate=settings.rate_in(max(1, round(REHEARSAL * settings.rounds)))),
+            replace(
+                self.learner, rate=settings.rate_in(max(1, round(REHEARSAL[settings.optimizer] * settings.rounds)))
+            ),
             memories,
             request,
             self._teaching(since=settings.rounds),

@@ -101,6 +101,8 @@ class Unlearner:
         some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
         self.unseen = _evenly(alike[np.sort(some)], request.known)
         known = request.known
+        ends = request.retained[:, [0, 2]].ravel()
+        self.degrees = (np.bincount(ends, minlength=known.entities) + 1).astype(np.float32)
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, request.goal)
 
@@ -160,7 +162,7 @@ class Unlearner:
             wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
             wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
             wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
-            _move(self.memories[name].table, batch, each, wanted)
+            _move(self.memories[name].table, batch, each, wanted, self.degrees)
 
     def _interference(self, scores: Floats, batch: Batch) -> Floats:
         slopes = np.zeros_like(scores)
@@ -273,17 +275,22 @@ def _targets(unseen: Knowledge, relations: Numbers, forget: Triples, places: Kno
     return np.asarray(found, dtype=np.float64)
 
 
-def _move(table: Table, batch: Batch, each: Pass, wanted: Floats) -> None:
+def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, degrees: Floats) -> None:
     """Move head and tail of each triple so that its score falls by STEP times the slope wanted, whatever the model.
 
     Along the gradient g, a score changes by g * g for a unit; dividing by that gives the same change for all models.
+    The one of both that fewer retained triples (degrees) depend on goes most of the way.
     """
     plain = replace(each, learner=replace(each.learner, n3=0.0))
     gradient = plain.backward(wanted)
-    size = (gradient.anchors**2).sum(1) + (gradient.answers**2).sum(1)
+    anchors, answers = degrees[batch.queries.anchors] ** 2, degrees[batch.answers] ** 2
+    of_anchor = answers / (anchors + answers)
+    size = of_anchor * (gradient.anchors**2).sum(1) + (1 - of_anchor) * (gradient.answers**2).sum(1)
     scale = STEP * wanted[:, 0] ** 2 / np.maximum(size, 1e-20)
-    scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)[:, None]
+    scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)
     touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers]))
-    summed = touched.sum(np.concatenate([scale * gradient.anchors, scale * gradient.answers]))
+    summed = touched.sum(
+        (scale * of_anchor)[:, None] * gradient.anchors, (scale * (1 - of_anchor))[:, None] * gradient.answers
+    )
     often = np.diff(touched.starts)  # a row of many forgotten triples is not to be thrown about
     table.values[touched.rows] -= summed / np.sqrt(often, dtype=np.float32)[:, None]
