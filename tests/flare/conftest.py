@@ -28,8 +28,7 @@ def data() -> Federation:
 
 
 def in_one_process(data: Federation, folder: Path, **changes: Any) -> Path:
-    """In a process of its own, which loads the compiled loops as the sites do: what a process has compiled itself may
-    round the last bit otherwise."""
+    """In a process of its own, as the sites are."""
     source = folder.with_name(f"{folder.name}-data") / data.name
     save(data, source, {})
     settings = {**QUICK, **changes}
