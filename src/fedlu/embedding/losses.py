@@ -38,22 +38,13 @@ def cross_entropy(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats
     return slopes, loss
 
 
-def distillation(
-    student: Floats, teacher: Floats, masked: Mask, weights: Floats, temperature: float = 1.0
-) -> tuple[Floats, float]:
-    """KL of the student's distribution from the teacher's, Eq. (localdistillloss); the teacher is a constant."""
-    share = (weights / weights.sum())[:, None]
-    mine = kernels.probabilities(student, masked, temperature)
-    theirs = kernels.probabilities(teacher, masked, temperature)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(theirs > 0, theirs * (np.log(theirs) - np.log(np.maximum(mine, 1e-30))), 0)
-    return share * (mine - theirs) / np.float32(temperature), float((share * terms).sum())
-
-
 def mutual_distillation(
     local: Floats, avatar: Floats, masked: Mask, weights: Floats, temperature: float
 ) -> tuple[Floats, Floats]:
-    """The slopes of both distillations, for the local and for the global scores: each is the other's negative."""
+    """The slopes of both distillations, Eq. (localdistillloss) and its mirror, for the local and for the global scores.
+
+    Each is a KL of the student's distribution from the teacher's, who is a constant: so one is the other's negative.
+    """
     taught = kernels.probabilities(local, masked, temperature)
     taught -= kernels.probabilities(avatar, masked, temperature)
     taught *= (weights / (weights.sum() * np.float32(temperature)))[:, None]
