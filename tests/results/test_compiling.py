@@ -24,8 +24,9 @@ for file in sorted(out.rglob("*.safetensors")):
 """
 
 
+@LONG
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["TransE", pytest.param("RotatE", marks=LONG)])
+@pytest.mark.parametrize("model", ["TransE", "RotatE"])
 def test_compiling_changes_no_bit(model: str, tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
