@@ -28,8 +28,8 @@ from pykeen.triples import CoreTriplesFactory
 
 from benchmarks.report import report
 from fedlu.config import Settings
+from fedlu.embedding.distance_kernels import l1_distances
 from fedlu.embedding.formulas import Formulas
-from fedlu.embedding.kernels import l1_distances
 from fedlu.embedding.losses import contrastive_formula, distillation_formula
 from fedlu.embedding.models import model_of
 from fedlu.embedding.negatives import Sampler
