@@ -42,7 +42,7 @@ def test_whatever_is_killed_it_ends_with_the_same_bits(
     changes: dict[str, Any] = {"rounds": 12, "epochs": 20, "compress": "int8"}
     federation.kill("client-2")
     federation.start("client-2", with_code=LAST_WORDS.replace("MARK", str(tmp_path / "died")))
-    federation.learn("faults", *options(**changes), "--silence", "6")
+    federation.learn("faults", *options(**changes), "--silence", "4")
     federation.wait_for_round("client-0", "faults", 2)
     federation.worker("client-1").kill()
 
