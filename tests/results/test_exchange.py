@@ -18,7 +18,6 @@ from safetensors.numpy import load_file, save_file
 import fedlu
 from fedlu.embedding.ranking import Queries, Side
 from fedlu.errors import InputError
-from fedlu.graph import partition, read, save
 from fedlu.results import exchange
 from fedlu.results.prediction import LearnedRun
 from fedlu.results.tables import Shape, Tables, read_tables, write_tables
@@ -31,13 +30,6 @@ QUICK: dict[str, Any] = {
     "negatives": 8,
     "initial_range": 0.5,
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "nations"
-    save(partition(read("nations"), clients=2, by="random", seed=1), folder, {})
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 import fedlu
 from fedlu.embedding.ranking import FilterIndex, Queries, Side, rank, summarize
 from fedlu.errors import InputError
-from fedlu.graph import load, partition, read, save
+from fedlu.graph import load
 from fedlu.results.prediction import LearnedRun, best_of, nearest
 
 QUICK: dict[str, Any] = {
@@ -26,13 +26,6 @@ QUICK: dict[str, Any] = {
     "negatives": 16,
     "margin": 10,
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "nations"
-    save(partition(read("nations"), clients=2, by="random", seed=1), folder, {})
-    return folder
 
 
 @pytest.fixture(scope="module")

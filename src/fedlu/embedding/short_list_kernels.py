@@ -93,18 +93,6 @@ def _products(typing: Any, left: Any, right: Any, width: Any) -> Any:
 
 
 @alone
-def byte_sums(kind: int, queries: NDArray[np.uint8], rows: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """(queries, rows): as the ceilings are made of, for the tests."""
-    sums = np.empty((len(queries), len(rows)), dtype=np.int32)
-    width = rows.shape[1]
-    for b in range(len(queries)):
-        for n in range(len(rows)):
-            left, right = queries.ctypes.data + b * width, rows.ctypes.data + n * width
-            sums[b, n] = _products(left, right, width) if kind == 2 else _differences(left, right, width)
-    return sums
-
-
-@alone
 def _ceilings(
     kind: int,
     rows: NDArray[np.uint8],
