@@ -68,7 +68,6 @@ def test_known_better_means_a_larger_share(trained: Client) -> None:
     found = knowledge(trained.learner, memory, mine.forgotten)
     for place in (0, 7):
         h, r, t = (int(number) for number in request.forget[place])
-        logs = []
         for side, anchor, answer in ((Side.TAIL, h, t), (Side.HEAD, t, h)):
             queries = Queries(np.array([anchor]), np.array([r]), side)
             scores = trained.learner.score_all(
@@ -78,8 +77,8 @@ def test_known_better_means_a_larger_share(trained: Client) -> None:
             hidden = request.known.answers[side][starts[0] : stops[0]]
             keep = np.setdiff1d(np.arange(len(scores)), hidden)
             # the answer is compared with all others, itself included: negatives are drawn without looking
-            logs.append(scores[answer] - np.logaddexp.reduce(np.append(scores[keep], scores[answer])))
-        assert found[place] == pytest.approx(np.mean(logs), abs=1e-3)
+            share = scores[answer] - np.logaddexp.reduce(np.append(scores[keep], scores[answer]))
+            assert found[place, side] == pytest.approx(share, abs=1e-3)
 
 
 def test_interference_brings_the_forgotten_to_their_places(trained: Client) -> None:
@@ -162,25 +161,27 @@ def test_nothing_to_forget_changes_nothing(trained: Client) -> None:
 
 def test_places_are_spread_within_each_relation() -> None:
     relations = np.repeat([0, 1], 50).astype(np.int32)
-    known = np.random.default_rng(2).normal(size=100)
-    places = unlearning._places(relations, {"local": known}, "indistinguishable")["local"]
+    known = np.random.default_rng(2).normal(size=(100, 2))
+    places = unlearning._places(relations, {"local": known}, 1.0)["local"]
     for relation in (0, 1):
-        mine, order = places[relations == relation], np.argsort(known[relations == relation])
-        assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in the order of knowledge
-    assert unlearning._places(relations, {"local": known}, "suppress")["local"].max() <= unlearning.GOALS["suppress"]
-    few = unlearning._places(relations[:3], {"local": known[:3]}, "indistinguishable")["local"]
+        for side in Side:
+            mine, order = places[relations == relation, side], np.argsort(known[relations == relation, side])
+            assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in order of knowledge
+    low = unlearning._places(relations, {"local": known}, 0.4)["local"]
+    np.testing.assert_allclose(low, 0.4 * places)
+    few = unlearning._places(relations[:3], {"local": known[:3]}, 1.0)["local"]
     assert few.max() <= 0.5
 
 
 def test_targets_are_those_of_the_relation_if_it_has_enough() -> None:
-    unseen = np.concatenate([np.full(30, -1.0), np.full(5, -9.0)])
+    values = np.concatenate([np.full(30, -1.0), np.full(5, -9.0)])
+    unseen = np.stack([values, values - 1], axis=1)  # the sides apart
     relations = np.repeat([0, 1], [30, 5]).astype(np.int32)
     forget = np.array([[0, 0, 1], [0, 1, 1]], dtype=np.int32)
-    found = unlearning._targets(unseen, relations, forget, np.array([0.5, 0.0]))
-    assert found.tolist() == [-1.0, -9.0]  # the second among all, where -9 is the lowest
-    assert unlearning._targets(unseen, relations, forget, np.array([0.5, 0.9]))[1] == -1.0
-    none = unlearning._targets(unseen[:0], relations[:0], forget, np.array([0.5, 0.5]))
-    assert none.tolist() == pytest.approx([-np.log(unlearning.CANDIDATES)] * 2)
+    found = unlearning._targets(unseen, relations, forget, np.array([[0.5, 0.5], [0.0, 0.9]]))
+    assert found.tolist() == [[-1.0, -2.0], [-9.0, -2.0]]  # the second among all, where -9 is the lowest
+    none = unlearning._targets(unseen[:0], relations[:0], forget, np.full((2, 2), 0.5))
+    np.testing.assert_allclose(none, -np.log(unlearning.CANDIDATES))
 
 
 def test_a_filter_of_the_retained_alone(graph: ClientGraph) -> None:

@@ -1,16 +1,17 @@
 """Forgetting at one client: retroactive interference confuses what has to go, passive decay rehearses what stays.
 
-How well a triple is known is the log of its share in a softmax over a sample of entities, the mean of both sides. A
-triple that was never learned is known to some degree too: deducible ones well, surprising ones badly. So what has to
-go is not driven down without end. Each forgotten triple is given a place in the distribution of the client's valid
-triples of the same relation, which no training has seen, and interference stops when it stands there. To suppress,
-the place is in the lowest part of that distribution.
+How well a triple is known, from its head and from its tail, is the log of its share in a softmax over a sample of
+entities. A triple that was never learned is known to some degree too: deducible ones well, surprising ones badly. So
+what has to go is not driven down without end. Each forgotten triple is given a place in the distribution of the
+client's valid triples of the same relation, which no training has seen, and interference stops when it stands there.
+To suppress, the place is in the lowest part of that distribution. Its rows move so that all others change least
+(`bystanders.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -23,28 +24,31 @@ from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table, Touched
 from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.graph.triples import Triples
+from fedlu.learning.bystanders import Bystanders, bystanders
 from fedlu.learning.local_training import Learner, Pass, Teaching
 
 Knowledge: TypeAlias = NDArray[np.float64]
-"""(triples,): how well each is known."""
+"""(triples, 2): how well each is known, from either side."""
 Numbers: TypeAlias = NDArray[np.int32]
 
-GOALS = {"indistinguishable": 1.0, "suppress": 0.7}
-"""The part of the valid triples' distribution, from its low end, where forgotten triples are placed."""
+GOALS = ("indistinguishable", "suppress")
+SUPPRESSED = {"contrastive": 0.68, "cross_entropy": 0.3}
+"""To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed, by
+the loss that was learned with: as far down as the rest does not suffer, and products can be moved further."""
 CANDIDATES = 1024
 """Entities that a triple is compared with to see how well it is known."""
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 UNSEEN = 8192
 """Valid triples of the relations concerned, that stand for all of them."""
-STEP = 0.5
-"""How far a step of interference moves the score of a triple at most."""
+STEP = 0.25
+"""The part of its gap that a step of interference moves the score of a triple."""
 FAR = 4.0
 """Where a gap is wider, a step takes it for as wide."""
-EPOCHS = 12
+EPOCHS = 48
 """Of interference, at most, before the server is told."""
-LOOK_EVERY = 2
-"""Epochs after which it is seen how well the forgotten are still known."""
+LOOK_EVERY = 4
+"""Epochs after which it is seen where the unseen stand now."""
 REHEARSED = 8
 """Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
@@ -53,7 +57,9 @@ HOLD_EVERY = 10
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back."""
 SOFT = 0.1
 """The paper's weight of soft confusion."""
-CLOSE = 0.15
+OWN = 10.0
+"""The weight of a forgotten triple's own term in hard confusion, against its negatives, as in the paper's release."""
+CLOSE = 0.1
 """How far forgotten triples may be from their places, in the mean, for the client to be content."""
 
 
@@ -101,15 +107,18 @@ class Unlearner:
         some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
         self.unseen = _evenly(alike[np.sort(some)], request.known)
         known = request.known
-        ends = request.retained[:, [0, 2]].ravel()
-        self.degrees = (np.bincount(ends, minlength=known.entities) + 1).astype(np.float32)
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
-        self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, request.goal)
+        moved = memories if len(request.forget) else {}
+        self.bystanders = {
+            name: bystanders(learner, memory.table, memory.relations, self.retained) for name, memory in moved.items()
+        }
+        share = SUPPRESSED[learner.loss] if request.goal == "suppress" else 1.0
+        self.places = _places(request.forget[:, 1], {name: self._known(name) for name in memories}, share)
 
     # --- how well it is known
 
     def targets(self) -> dict[str, Knowledge]:
-        """By memory (forgotten,): how well each should be known."""
+        """By memory (forgotten, 2): how well each should be known."""
         relations = self.unseen.triples[:, 1]
         return {
             name: _targets(self._known(name, self.unseen), relations, self.request.forget, places)
@@ -117,7 +126,7 @@ class Unlearner:
         }
 
     def gaps(self, targets: dict[str, Knowledge]) -> dict[str, Knowledge]:
-        """By memory (forgotten,): how much better each is known than it should be."""
+        """By memory (forgotten, 2): how much better each is known than it should be."""
         found = {name: self._known(name) - target for name, target in targets.items()}
         if self.request.goal == "suppress":  # there is no such thing as too low
             return {name: np.maximum(gap, 0) for name, gap in found.items()}
@@ -132,21 +141,19 @@ class Unlearner:
         """Confuse what has to go until it stands where it should; whether it does."""
         if not len(self.request.forget):
             return True
-        targets = self.targets()
-        gaps = self.gaps(targets)
-        for epoch in range(EPOCHS):
-            if epoch % LOOK_EVERY == 0 and all(_is_small(gap, CLOSE / 2) for gap in gaps.values()):
+        for _ in range(0, EPOCHS, LOOK_EVERY):
+            targets = self.targets()  # the unseen are disturbed, too
+            if all(_is_small(gap, CLOSE / 2) for gap in self.gaps(targets).values()):
                 break
-            self._confuse_all(gaps, random)
-            if (epoch + 1) % LOOK_EVERY == 0:
-                gaps = self.gaps(targets)
-        return all(_is_small(gap, CLOSE) for gap in gaps.values())
+            for _ in range(LOOK_EVERY):
+                self._confuse_all(self.gaps(targets), random)
+        return all(_is_small(gap, CLOSE) for gap in self.gaps(self.targets()).values())
 
     def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
         """An epoch over the forgotten."""
         for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
             batch = self.forgotten.batch(chosen, side, random, self.negatives)
-            self._confuse(batch, {name: gap[chosen] for name, gap in gaps.items()})
+            self._confuse(batch, {name: gap[chosen, side] for name, gap in gaps.items()})
 
     def _confuse(self, batch: Batch, gaps: dict[str, Knowledge]) -> None:
         """A step on the rows of the forgotten triples alone, by the interference loss, Eq. (localunlearn)."""
@@ -162,12 +169,13 @@ class Unlearner:
             wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
             wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
             wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
-            _move(self.memories[name].table, batch, each, wanted, self.degrees)
+            _move(self.memories[name].table, batch, each, wanted, self.bystanders[name])
 
     def _interference(self, scores: Floats, batch: Batch) -> Floats:
         slopes = np.zeros_like(scores)
         if self.request.hard:
             slopes += losses.hard_confusion(scores, batch.masked, batch.weights, self.learner.loss)[0]
+            slopes[:, 0] = np.minimum(OWN * slopes[:, 0], batch.weights / batch.weights.sum())  # at most the whole gap
         if self.request.soft:
             slopes += np.float32(SOFT) * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
         return slopes
@@ -213,23 +221,23 @@ class Unlearner:
 
 
 def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
-    """(triples,): the log of each triple's share among a sample of entities, the same for all; mean of both sides."""
-    total = np.zeros(len(sampler.triples))
-    for start in range(0, len(total), 512):
-        chosen = np.arange(start, min(start + 512, len(total)))
+    """(triples, 2): the log of each triple's share, by side, among a sample of entities that is the same for all."""
+    found = np.zeros((len(sampler.triples), len(Side)))
+    for start in range(0, len(found), 512):
+        chosen = np.arange(start, min(start + 512, len(found)))
         for side in Side:
             batch = sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)
             scores = learner.forward(memory.table, memory.relations, batch).scores
             share = probabilities(scores, batch.masked, 1.0)[:, 0]
-            total[chosen] += np.log(np.maximum(share, 1e-30)) / len(Side)
-    return total
+            found[chosen, side] = np.log(np.maximum(share, 1e-30))
+    return found
 
 
 def _is_small(gap: Knowledge, limit: float) -> bool:
     """In the mean, give or take what chance explains; a few, that were named, do not make up for each other."""
     if len(gap) < ENOUGH:
         return float(np.maximum(gap, 0).mean()) <= limit
-    return float(gap.mean()) <= max(limit, float(gap.std() / np.sqrt(len(gap))))
+    return abs(float(gap.mean())) <= max(limit, float(gap.std() / np.sqrt(gap.size)))
 
 
 def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
@@ -243,54 +251,53 @@ def _pieces(random: np.random.Generator, number: int, size: int) -> Iterator[tup
             yield order[start : start + size], side
 
 
-def _places(relations: Numbers, known: dict[str, Knowledge], goal: str) -> dict[str, Knowledge]:
-    """By memory (forgotten,): the place of each in its relation's distribution, by how well it was known before.
+def _places(relations: Numbers, known: dict[str, Knowledge], share: float) -> dict[str, Knowledge]:
+    """By memory (forgotten, 2): the place of each in its relation's distribution, by how well it was known before.
 
-    Within a relation the places are spread evenly; a few triples alone are placed in the lower half, since a single one
-    that came to stand high would not look forgotten to anyone.
+    Only the given share of the distribution is filled, from its low end. Within a relation the places are spread
+    evenly; a few triples alone are placed in the lower half, since a single one that came to stand high would not look
+    forgotten to anyone.
     """
     random, places = np.random.default_rng(0), {}
     for name, values in known.items():
-        order = np.lexsort((values, relations))
-        groups = relations[order]
-        first = np.searchsorted(groups, groups, side="left")
-        size = np.searchsorted(groups, groups, side="right") - first
-        spread = (np.arange(len(order)) - first + random.uniform(size=len(order))) / np.maximum(size, 1)
-        place = np.empty(len(order))
-        place[order] = spread if len(order) >= ENOUGH else np.minimum(spread, 0.5)
-        places[name] = GOALS[goal] * place
+        place = np.empty_like(values)
+        for side in Side:
+            order = np.lexsort((values[:, side], relations))
+            groups = relations[order]
+            first = np.searchsorted(groups, groups, side="left")
+            size = np.searchsorted(groups, groups, side="right") - first
+            spread = (np.arange(len(order)) - first + random.uniform(size=len(order))) / np.maximum(size, 1)
+            place[order, side] = spread if len(order) >= ENOUGH else np.minimum(spread, 0.5)
+        places[name] = share * place
     return places
 
 
 def _targets(unseen: Knowledge, relations: Numbers, forget: Triples, places: Knowledge) -> Knowledge:
-    """(forgotten,): how well a triple at its place is known, among unseen ones of its relation, or among all."""
+    """(forgotten, 2): how well a triple at its place is known, among unseen ones of its relation, or among all."""
+    found = np.full(places.shape, -np.log(CANDIDATES))  # nothing to compare with: as good as a guess
     if not len(unseen):
-        return np.full(len(forget), -np.log(CANDIDATES))  # nothing to compare with: as good as a guess
-    found = np.quantile(unseen, places)
+        return found
     for relation in np.unique(forget[:, 1]):
-        of_it = unseen[relations == relation]
-        if len(of_it) >= ENOUGH:
-            chosen = forget[:, 1] == relation
-            found[chosen] = np.quantile(of_it, places[chosen])
-    return np.asarray(found, dtype=np.float64)
+        chosen, of_it = forget[:, 1] == relation, unseen[relations == relation]
+        for side in Side:
+            values = of_it[:, side] if len(of_it) >= ENOUGH else unseen[:, side]
+            found[chosen, side] = np.quantile(values, places[chosen, side])
+    return found
 
 
-def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, degrees: Floats) -> None:
+def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystanders) -> None:
     """Move head and tail of each triple so that its score falls by STEP times the slope wanted, whatever the model.
 
-    Along the gradient g, a score changes by g * g for a unit; dividing by that gives the same change for all models.
-    The one of both that fewer retained triples (degrees) depend on goes most of the way.
+    Along a direction d a score of gradient g changes by g * d for a unit; dividing by that gives the same change for
+    all models.
     """
-    plain = replace(each, learner=replace(each.learner, n3=0.0))
-    gradient = plain.backward(wanted)
-    anchors, answers = degrees[batch.queries.anchors] ** 2, degrees[batch.answers] ** 2
-    of_anchor = answers / (anchors + answers)
-    size = of_anchor * (gradient.anchors**2).sum(1) + (1 - of_anchor) * (gradient.answers**2).sum(1)
+    gradient = each.gradient(wanted)
+    anchors = others.spare(batch.queries.anchors, gradient.anchors)
+    answers = others.spare(batch.answers, gradient.answers)
+    size = (gradient.anchors * anchors).sum(1) + (gradient.answers * answers).sum(1)
     scale = STEP * wanted[:, 0] ** 2 / np.maximum(size, 1e-20)
-    scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)
+    scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)[:, None]
     touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers]))
-    summed = touched.sum(
-        (scale * of_anchor)[:, None] * gradient.anchors, (scale * (1 - of_anchor))[:, None] * gradient.answers
-    )
+    summed = touched.sum(scale * anchors, scale * answers)
     often = np.diff(touched.starts)  # a row of many forgotten triples is not to be thrown about
     table.values[touched.rows] -= summed / np.sqrt(often, dtype=np.float32)[:, None]

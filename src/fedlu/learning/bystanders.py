@@ -1,0 +1,56 @@
+"""Who else depends on a row: how to move it for one triple and change the scores of the others least.
+
+The score of every retained triple at a row changes along a gradient of its own. Of all moves d that lower the score of
+one triple (gradient g) by the same amount, the one that changes those others least, in the sum of squares, is along
+C^-1 g, with C the sum of their g' g'^T. For a row that is the mean of such products over the client's retained
+triples, times the number of triples at the row: so directions that many depend on are avoided, and of the two ends of
+a triple the one with fewer others goes most of the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.negatives import Sampler
+from fedlu.embedding.optimizers import Table
+from fedlu.embedding.ranking import Side
+from fedlu.learning.local_training import Learner
+
+SEEN = 8192
+"""Retained triples whose gradients stand for all."""
+RIDGE = 0.01
+"""Added to the mean of products, as a part of its mean diagonal: no direction is quite free."""
+
+
+@dataclass(frozen=True)
+class Bystanders:
+    """The retained triples of a client, as they weigh on the rows of one table."""
+
+    inverse: Floats  # (width, width): of the mean of g' g'^T
+    others: Floats  # (entities,): retained triples at a row, and one
+
+    def spare(self, rows: Ids, gradient: Floats) -> Floats:
+        """(batch, width): C^-1 g for the gradient g of each row."""
+        found: Floats = (gradient @ self.inverse) / self.others[rows, None]
+        return found
+
+
+def bystanders(learner: Learner, table: Table, relations: Table, retained: Sampler) -> Bystanders:
+    random = np.random.default_rng(0)
+    triples, width = retained.triples, table.values.shape[1]
+    total = np.zeros((width, width))
+    seen = random.permutation(len(triples))[:SEEN]
+    for side in Side if learner.reciprocal else (Side.TAIL,):  # else both sides have the same score
+        for start in range(0, len(seen), 1024):
+            batch = retained.batch(seen[start : start + 1024], side, random, 1)
+            each = learner.forward(table, relations, batch)
+            gradient = each.gradient(np.eye(1, each.scores.shape[1], dtype=np.float32).repeat(len(batch.answers), 0))
+            for ends in (gradient.anchors, gradient.answers):
+                total += ends.T @ ends
+    size = float(np.trace(total)) / width or 1.0
+    inverse = np.linalg.inv(total / size + RIDGE * np.eye(width))
+    others = np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1
+    return Bystanders(inverse.astype(np.float32), others.astype(np.float32))
