@@ -2,8 +2,8 @@
 
 One run, one machine: batch 512, 256 negatives, dimension 256, a client with as many entities as the largest of C3.
 
-- mutual: both tables updated on a batch. Plainly: private negatives gathered as (batch, negatives, dim) tensors,
-  autograd, dense Adam over both tables and the relations. Ours: shared negatives (the default), and private ones.
+- mutual: both tables updated on a batch. Plainly: as the paper's algorithm reads, with PyTorch (`plainly.py`). Ours:
+  shared negatives (the default), and private ones.
 - plain: one table, against PyKEEN's own training loop (sLCWA, self-adversarial loss, Adam).
 - scaling with entities and dimension, peak memory, and the share of the machine's measured peak.
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import resource
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -29,8 +31,6 @@ from pykeen.triples import CoreTriplesFactory
 from benchmarks.report import report
 from fedlu.config import Settings
 from fedlu.embedding.distance_kernels import l1_distances
-from fedlu.embedding.formulas import Formulas
-from fedlu.embedding.losses import contrastive_formula, distillation_formula
 from fedlu.embedding.models import model_of
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
@@ -87,37 +87,9 @@ def our_step(model: str, *, private: bool, mutual: bool, entities: int = ENTITIE
 
 
 def plain_torch_step(model: str) -> float:
-    """The mutual step as one would write it from the formulas, without a thought for speed."""
-    shape, formulas = shape_of(model), Formulas(model, 10.0)
-    triples = torch.from_numpy(random_triples(ENTITIES).astype(np.int64))
-
-    def embedding(rows: int, width: int) -> torch.nn.Embedding:
-        made = torch.nn.Embedding(rows, width * DIMENSION)
-        torch.nn.init.uniform_(made.weight, -0.05, 0.05)
-        return made
-
-    tables = [embedding(ENTITIES, shape.entity_width) for _ in range(2)]
-    relations = embedding(RELATIONS, shape.relation_width)
-    optimizer = torch.optim.Adam([each.weight for each in (*tables, relations)], lr=1e-3)
-    masked = torch.zeros(BATCH, 1 + NEGATIVES, dtype=torch.bool)
-    weights = torch.ones(BATCH)
-
-    def step() -> None:
-        batch = triples[torch.randint(len(triples), (BATCH,))]
-        wrong = torch.randint(ENTITIES, (BATCH, NEGATIVES))
-        scores = []
-        for table in tables:
-            leaves = [table(batch[:, 0]), relations(batch[:, 1]), table(batch[:, 2]), table(wrong)]
-            scores.append(formulas.scores(leaves, Side.TAIL))  # (batch, 1 + negatives)
-        local, avatar = scores
-        loss = contrastive_formula(local, masked, weights, 1.0) + contrastive_formula(avatar, masked, weights, 1.0)
-        loss = loss + 0.5 * distillation_formula(local, avatar, masked, weights)
-        loss = loss + 0.5 * distillation_formula(avatar, local, masked, weights)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return per_second(step, BATCH, seconds=1.0, warm=1)
+    """See `benchmarks/plainly.py`; in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.plainly", model]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def pykeen_loop(model: str) -> float:

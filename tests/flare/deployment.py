@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -115,6 +116,10 @@ class Deployment:
             )
         self.processes[run] = process
         return process
+
+    def events(self, run: str) -> list[dict[str, Any]]:
+        """What the server wrote of a run."""
+        return [json.loads(line) for line in (self.runs / run / "events.jsonl").read_text().splitlines()]
 
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text(errors="replace")

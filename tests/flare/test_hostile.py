@@ -57,7 +57,7 @@ def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment
     federation.start("client-2", with_code=BAD_SITE.replace("SLEEP", str(1.3 * deadline)))
     federation.learn("hostile", *options(rounds=8), "--quorum", "0.6", "--deadline", str(deadline))
     federation.finish("hostile")
-    events = [json.loads(line) for line in (federation.runs / "hostile" / "events.jsonl").read_text().splitlines()]
+    events = federation.events("hostile")
     reasons = [event["dropped"].get("client-2", "") for event in events]
     expected = [
         "",
@@ -81,8 +81,8 @@ def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment
 
 
 def test_a_lost_site_is_done_without_and_rejoins(federation: Deployment) -> None:
-    run, rounds = "rejoin", 400
-    federation.learn(run, *options(rounds=rounds, epochs=20), "--quorum", "0.6", "--silence", "6")
+    run = "rejoin"
+    federation.learn(run, *options(rounds=400, epochs=20), "--quorum", "0.6", "--silence", "4")
     federation.wait_for_round("client-0", run, 2)
     federation.kill("client-2")
     events = federation.runs / run / "events.jsonl"

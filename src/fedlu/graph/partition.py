@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
 
 from fedlu.errors import InputError
 from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.sources import LabelledTriples
 from fedlu.graph.triples import Ids, Triples, Vocabulary, index
 from fedlu.seeds import generator
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +74,8 @@ def spectral_features(affinity: NDArray[np.float64], number: int) -> NDArray[np.
 
     By a dense solver, which gives the same answer every time even where islands of relations make eigenvalues equal.
     """
+    from scipy import linalg  # slow to import, and only needed here
+
     degree = affinity.sum(axis=0)
     root = np.sqrt(np.where(degree == 0, 1.0, degree))
     laplacian = np.eye(len(affinity)) - affinity / root[:, None] / root
@@ -81,6 +86,8 @@ def spectral_features(affinity: NDArray[np.float64], number: int) -> NDArray[np.
 
 def co_occurrence(triples: Triples, vocabulary: Vocabulary) -> sparse.csr_array:
     """(relations, relations): how many entities touch both relations; the diagonal is zero."""
+    from scipy import sparse  # slow to import, and only needed here
+
     ends = np.concatenate([triples[:, 0], triples[:, 2]])
     ones = np.ones(len(ends), dtype=np.float64)
     shape = (len(vocabulary.entities), len(vocabulary.relations))

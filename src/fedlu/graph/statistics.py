@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
@@ -106,6 +105,8 @@ def clustering_coefficient(triples: Triples, entities: int) -> float:
     Edges point from the lower to the higher degree, so each of a triangle's corners is found by one sparse product
     and no product is dense, whatever the hubs.
     """
+    from scipy import sparse  # slow to import, and only needed here
+
     ends = np.sort(triples[triples[:, 0] != triples[:, 2]][:, [0, 2]], axis=1).astype(np.int64)
     pairs = np.unique(ends[:, 0] * entities + ends[:, 1])
     a, b = pairs // entities, pairs % entities

@@ -32,7 +32,7 @@ Knowledge: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
 
 GOALS = ("indistinguishable", "suppress")
-SUPPRESSED = {"contrastive": 0.68, "cross_entropy": 0.3}
+SUPPRESSED = {"contrastive": 0.8, "cross_entropy": 0.3}
 """To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed, by
 the loss that was learned with: as far down as the rest does not suffer, and products can be moved further."""
 CANDIDATES = 1024
