@@ -1,7 +1,7 @@
 """Questions that arrive while others are answered are answered together: a table is read once for all of them.
 
-One thread does all the scoring. So answers never wait for a lock, a model of PyKEEN's is in one hand, and the loop that
-talks to browsers is never held up.
+Two threads do all the scoring, so that one batch is scored while another is written and sent, and the loop that talks
+to browsers is never held up. A model of PyKEEN's is in one hand: there is one thread for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from fedlu.explorer.answers import Asked, answer_together
 from fedlu.results.prediction import LearnedRun
 
-MOST_TOGETHER = 64
+MOST_TOGETHER = 16
+"""Questions in a batch. More would save a little, and make everybody wait for everybody."""
 REMEMBERED = 4096
 """Answers kept, the oldest going first; some ten megabytes."""
 
@@ -28,9 +29,10 @@ class Batcher:
     def __init__(self, run: LearnedRun) -> None:
         self.run = run
         self.waiting: list[tuple[Asked, asyncio.Future[bytes]]] = []
-        self.busy: asyncio.Task[None] | None = None
+        self.busy: set[asyncio.Task[None]] = set()
         self.kept: OrderedDict[Asked, bytes] = OrderedDict()
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="scores")
+        self.hands = 2 if all(desk.short_lists for desk in run.desks.values()) else 1
+        self.threads = ThreadPoolExecutor(self.hands, thread_name_prefix="scores")
 
     async def ask(self, question: Asked) -> bytes:
         kept = self.kept.get(question)
@@ -39,13 +41,15 @@ class Batcher:
             return kept
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.waiting.append((question, future))
-        if self.busy is None or self.busy.done():
-            self.busy = asyncio.create_task(self._serve())
+        if len(self.busy) < self.hands:
+            task = asyncio.create_task(self._serve())
+            self.busy.add(task)
+            task.add_done_callback(self.busy.discard)
         return await future
 
     async def work(self, function: Callable[..., Result], *values: Any) -> Result:
-        """Something else for the thread that scores, in its turn."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, function, *values)
+        """Something else for the threads that score, in its turn."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, function, *values)
 
     async def _serve(self) -> None:
         while self.waiting:
@@ -69,4 +73,4 @@ class Batcher:
             self.kept.popitem(last=False)
 
     def close(self) -> None:
-        self.thread.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown(wait=False, cancel_futures=True)

@@ -16,9 +16,11 @@ from fedlu.embedding.ranking import FilterIndex
 from fedlu.federated.client import Client
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
-from fedlu.learning.unlearning import Knowledge, Memory, knowledge
+from fedlu.learning.unlearning import Memory, knowledge
 
 Numbers: TypeAlias = NDArray[np.int64]
+Known: TypeAlias = NDArray[np.float64]
+"""(triples,): how well each is known."""
 FALSE_ALARMS = 0.01
 RESAMPLES = 1000
 RELEARN_STEPS = 200
@@ -41,7 +43,7 @@ class Attack:
     others: int
 
 
-def attack(members: Knowledge, others: Knowledge) -> Attack:
+def attack(members: Known, others: Known) -> Attack:
     """Higher numbers are taken for members."""
     if not len(members) or not len(others):
         return Attack(float("nan"), float("nan"), float("nan"), float("nan"), len(members), len(others))
@@ -54,20 +56,20 @@ def attack(members: Knowledge, others: Knowledge) -> Attack:
     )
 
 
-def auc(members: Knowledge, others: Knowledge) -> float:
+def auc(members: Known, others: Known) -> float:
     """The chance that a member has the higher number, a tie counting half (Mann and Whitney)."""
     ranks = rankdata(np.concatenate([members, others]))
     wins = ranks[: len(members)].sum() - len(members) * (len(members) + 1) / 2
     return float(wins / (len(members) * len(others)))
 
 
-def bins(values: list[Knowledge]) -> list[float]:
+def bins(values: list[Known]) -> list[float]:
     """Twenty steps of equal width from the lowest to the highest of all of them; none if there are no values."""
     together = np.concatenate(values) if values else np.empty(0)
     return np.linspace(together.min(), together.max() + 1e-9, 21).tolist() if len(together) else []
 
 
-def shares(pair: list[Knowledge], edges: list[float]) -> dict[str, list[float]]:
+def shares(pair: list[Known], edges: list[float]) -> dict[str, list[float]]:
     """How members and others are distributed over the steps: enough to draw, too little to find a triple by."""
     if not edges:
         return {}
@@ -95,9 +97,10 @@ def memory_of(client: Client, view: str) -> Memory:
     return Memory(Table(snapshot.entities.copy()), Table(snapshot.relations.copy()))
 
 
-def known_by(client: Client, view: str, triples: Triples) -> Knowledge:
-    """How well a client's best tables know some triples."""
-    return knowledge(client.learner, memory_of(client, view), _sampler(client.graph, triples))
+def known_by(client: Client, view: str, triples: Triples) -> Known:
+    """How well a client's best tables know some triples, in the mean of both sides."""
+    found: Known = knowledge(client.learner, memory_of(client, view), _sampler(client.graph, triples)).mean(1)
+    return found
 
 
 def relearn_steps(client: Client, view: str, forget: Triples, level: float) -> int:
