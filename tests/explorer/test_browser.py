@@ -34,8 +34,9 @@ def choose(page: Page, text: str, label: str) -> None:
     page.locator("#entity-name").press_sequentially(text)
     option = page.locator("#suggestions li", has_text=label).first
     expect(option).to_be_visible()
-    place = page.locator("#suggestions li").all_inner_texts()
-    for _ in range(1 + next(n for n, each in enumerate(place) if each.startswith(label))):
+    for _ in range(24):  # the list may still change while one types
+        if option.get_attribute("aria-selected") == "true":
+            break
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#entity-name")).to_have_value(label)

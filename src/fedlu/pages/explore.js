@@ -84,6 +84,7 @@
       const found = await ask("entities", { client: state.client, q: text, limit: 12 });
       if (turn !== asking || document.activeElement !== input) return;
       well();
+      const marked = list.children[at]?.dataset.label; // stays marked, if it is still there
       list.replaceChildren(...found.map((each, i) => {
         const item = make("li", { role: "option", id: `option-${i}`, "aria-selected": "false" }, make("span", {}, each.label), make("span", { class: "soft degree", title: "triples that mention it" }, each.degree.toLocaleString("en")));
         item.dataset.label = each.label;
@@ -94,6 +95,8 @@
       list.hidden = false;
       at = -1;
       input.setAttribute("aria-expanded", "true");
+      const again = found.findIndex((each) => each.label === marked);
+      if (again >= 0) mark(again);
     } catch (trouble) { fail(trouble); }
   };
   input.addEventListener("input", () => { state.entity = null; clearTimeout(timer); timer = setTimeout(suggest, 120); });
