@@ -1,0 +1,46 @@
+"""What we compare ourselves with computes the same thing; and every benchmark can be loaded."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import plainly
+from fedlu.embedding.formulas import Formulas
+from fedlu.embedding.losses import contrastive_formula, distillation_formula
+from fedlu.embedding.ranking import Side
+
+FOLDER = Path(plainly.__file__).parent
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+def test_it_can_be_loaded(name: str) -> None:
+    module = importlib.import_module(f"benchmarks.{name}" if name != "__init__" else "benchmarks")
+    assert name == "__init__" or module.__doc__
+
+
+@pytest.mark.parametrize("model", sorted(plainly.WIDTHS))
+def test_the_plain_step_has_our_scores_and_our_loss(model: str) -> None:
+    torch.manual_seed(0)
+    entity, relation = (4 * width for width in plainly.WIDTHS[model])
+    heads, tails = torch.randn(3, 1, entity), torch.randn(3, 1 + 5, entity)
+    relations = torch.randn(3, 1, relation)
+    mine = plainly.score(model, heads, relations, tails)
+    leaves = [heads[:, 0], relations[:, 0], tails[:, 0], tails[:, 1:]]
+    torch.testing.assert_close(mine, Formulas(model, plainly.MARGIN).scores(leaves, Side.TAIL), rtol=1e-4, atol=1e-4)
+    teacher, masked, weights = torch.randn(3, 6), torch.zeros(3, 6, dtype=torch.bool), torch.ones(3)
+    ours = contrastive_formula(mine, masked, weights, 1.0)
+    ours = ours + plainly.TEACH * distillation_formula(mine, teacher, masked, weights)
+    assert float(plainly.loss_of(mine, teacher)) == pytest.approx(float(ours), rel=1e-5)
+
+
+def test_a_plain_step_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"BATCH": 8, "NEGATIVES": 4, "DIMENSION": 4, "ENTITIES": 50}.items():
+        monkeypatch.setattr(plainly, name, value)
+    speed = plainly.triples_per_second("RotatE", steps=2)
+    assert np.isfinite(speed)
+    assert speed > 0
