@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -117,3 +118,38 @@ def test_tensorboard_is_optional(
     code, _, err = run("learn", data, "--out", tmp_path / "run", "--tensorboard", *QUICK, capsys=capsys)
     assert (code, err) == (3, "fedlu: TensorBoard is not installed; pip install tensorboard\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_is_told_every_loss_and_every_look(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a writer that only notes down what it is given, since TensorBoard itself is not installed here."""
+    told: list[tuple[str, float, int]] = []
+
+    class Writer:
+        def __init__(self, folder: Path) -> None:
+            assert folder == tmp_path / "run" / "tensorboard"
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            told.append((name, value, step))
+
+        def flush(self) -> None: ...
+
+    fake = ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    assert run("learn", data, "--out", tmp_path / "run", "--tensorboard", *QUICK, capsys=capsys)[0] == 0
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    losses = [
+        (f"loss/{table}/{client}", loss, event["round"])
+        for event in events
+        for client, tables in event["losses"].items()
+        for table, loss in tables.items()
+    ]
+    looks = [
+        (f"valid mrr/{view}", found["weighted"]["mrr"], event["round"])
+        for event in events
+        for view, found in (event["valid"] or {}).items()
+    ]
+    assert sorted(told) == sorted(losses + looks)
+    assert {step for name, _, step in told if name.startswith("valid")} == {2, 4}
