@@ -35,10 +35,10 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/mypy --strict
 
 test: lint chromium  ## lint, then all tests, three files at a time: some wait more than they work
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-deployment: $(READY)  ## also the long stories: FLARE stopped and taken up, the walk-through; all loops compiled anew
-	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/flare tests/results/test_compiling.py
+	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/flare tests/results/test_compiling.py
 
 format: $(READY)  ## let ruff format and mend the code
 	$(BIN)/ruff format .

@@ -25,11 +25,6 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "fb15k-237"
 Write = Callable[[str, str], Path]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that wait more than they work go first, so that others work meanwhile."""
-    items.sort(key=lambda item: "flare" not in item.path.parts)
-
-
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     """Write a file below the test's folder, making its folders."""
