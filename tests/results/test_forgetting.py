@@ -297,33 +297,58 @@ def test_forgetting_again_remembers_what_was_forgotten_before(world: Path, tmp_p
     assert Ledger.read(tmp_path / "out").triples > Ledger.read(world / "forgot").triples
 
 
-def test_rounds_end_when_decay_no_longer_helps() -> None:
-    """Content, but the valid MRR never comes back: it gives up instead of going on for ever."""
+class OneSite:
+    """Changes its only row to the number of the step, each time; content as told, cycle by cycle."""
 
-    nothing, rows = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.float32)
+    def __init__(self, contents: list[bool]) -> None:
+        self.kept: list[int] = []
+        self.contents = iter(contents)
 
-    class Stub:
-        def __init__(self) -> None:
-            self.kept: list[Any] = []
+    def recall(self, message: Any) -> list[Unlearned]:
+        return [self._changed(message.round, content=False)]
 
-        def recall(self, message: Any) -> list[Unlearned]:
-            return [Unlearned("north", message.round, nothing, rows, content=False)]
+    def unlearn(self, messages: Any) -> list[Unlearned]:
+        asked = messages["north"]
+        return [self._changed(asked.round, content=asked.step == "decay" or next(self.contents))]
 
-        def unlearn(self, messages: Any) -> list[Unlearned]:
-            return [Unlearned("north", messages["north"].round, nothing, rows, content=True)]
+    def keep(self, message: Any) -> None:
+        self.kept.append(message.round)
 
-        def keep(self, message: Any) -> None:
-            self.kept.append(message)
+    def _changed(self, number: int, *, content: bool) -> Unlearned:
+        row = np.full((1, 4), number, dtype=np.float32)
+        return Unlearned("north", number, np.zeros(1, dtype=np.int64), row, content)
 
-    stub, values = Stub(), iter([0.5, 0.3, 0.31, 0.31, 0.31, 0.31, 0.31])
+
+def forgotten_by(site: OneSite, valid: list[float], cycles: int) -> tuple[Server, list[rounds.ForgetEvent]]:
+    """The valid MRR before, and after each interference that made the site content."""
+    values, server = iter(valid), Server(4, 0.1, 0)
+    server.rows["north"], server.table = np.zeros(1, dtype=np.int64), np.zeros((1, 4), dtype=np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "measure", lambda *_, **__: {"local": {"weighted": {"mrr": next(values)}}})
-        server = Server(4, 0.1, 0)
-        server.rows["north"] = nothing
-        events = list(rounds.forget(server, stub, cycles=20, tolerance=0.002))  # type: ignore[arg-type]
+        events = list(rounds.forget(server, site, cycles=cycles, tolerance=0.002))  # type: ignore[arg-type]
+    return server, events
+
+
+def test_rounds_end_when_decay_no_longer_helps_and_the_best_is_kept() -> None:
+    """Content, but the valid MRR never comes back: it gives up instead of going on for ever."""
+    site = OneSite([True] * 20)
+    server, events = forgotten_by(site, [0.5, 0.3, 0.31, 0.31, 0.29], cycles=20)
     assert len(events) == 2 + rounds.FORGET_PATIENCE
     assert events[-1].finished
-    assert len(stub.kept) == 1
+    assert site.kept == [1, 2]
+    assert (server.table == 3).all()  # as after the interference of cycle 2, whose step is the third
+
+
+def test_tables_of_a_cycle_that_had_not_forgotten_are_kept_only_at_the_end() -> None:
+    site = OneSite([False, True, False])
+    server, events = forgotten_by(site, [0.5, 0.3], cycles=3)
+    assert [event.content for event in events] == [False, True, False]
+    assert site.kept == [2]
+    assert (server.table == 3).all()
+    never = OneSite([False, False])
+    server, events = forgotten_by(never, [0.5], cycles=2)
+    assert never.kept == [2]
+    assert (server.table == 4).all()  # as after the last decay
 
 
 def test_a_ledger_cannot_be_read_but_recognises(world: Path) -> None:

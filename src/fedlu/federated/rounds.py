@@ -132,12 +132,13 @@ class ForgetEvent:
 
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
-    and the valid MRR of every view is back within the tolerance, or decay no longer helps; the tables of then are
-    kept as the best."""
+    and the valid MRR of every view is back within the tolerance, or decay no longer helps. Of the times when it stood
+    there, the tables of the best valid MRR are kept; if it never did, those of the end."""
     everybody, rules = sorted(server.rows), Rules()  # who is away cannot have forgotten: all or nothing
     server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
     before = _mrr(measure(server, transport, 0, "valid"))
-    best, waited = 0.0, 0
+    views = tuple(view for view in before if view != "blend")
+    best, waited, table = 0.0, 0, server.table
     for cycle in range(1, cycles + 1):
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
@@ -145,14 +146,19 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         valid, reached = None, False
         if content:
             valid = _mrr(measure(server, transport, cycle, "valid"))
-            best, waited = (sum(valid.values()), 0) if sum(valid.values()) > best else (best, waited + 1)
+            waited += 1
+            if sum(valid.values()) > best:
+                best, waited, table = sum(valid.values()), 0, server.table.copy()
+                transport.keep(Keep(cycle, views))
             restored = all(valid[view] >= before[view] - tolerance for view in valid)
             reached = restored or waited >= FORGET_PATIENCE
         if not reached:
             _forget_step(server, transport, 2 * cycle, "decay", up, down)
         finished = reached or cycle == cycles
-        if finished:
-            transport.keep(Keep(cycle, tuple(view for view in before if view != "blend")))
+        if finished and best:
+            server.table = table
+        elif finished:
+            transport.keep(Keep(cycle, views))
         yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
         if finished:
             return

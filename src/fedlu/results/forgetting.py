@@ -89,7 +89,7 @@ def forget(
         "without": without,
         "forgotten": {name: int(marks["train"].sum()) for name, marks in chosen.marks.items()},
         "dropped": chosen.count(),
-        "reached": events[-1].content,
+        "reached": any(event.content for event in events),
         "cycles": len(events),
         "seconds": seconds,
         "bytes": {
