@@ -112,7 +112,8 @@ def forget(
             file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
         progress = Progress(round=len(events), rounds=len(events), finished=True)
         runs.save_checkpoint(new, forgotten, progress, (new / "events.jsonl").stat().st_size, seconds)
-        facts = {"from": source.name, "cycles": len(events), "reached": any(event.content for event in events), "seconds": seconds}
+        reached = any(event.content for event in events)
+        facts = {"from": source.name, "cycles": len(events), "reached": reached, "seconds": seconds}
         files.write_json(new / FORGETTING, facts)
         return {**runs.finish(new, forgotten, progress, config, full), "forgetting": facts}
 
