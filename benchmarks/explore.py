@@ -42,15 +42,14 @@ def questions(run: Path) -> list[bytes]:
     return [distinct[place] for place in np.random.default_rng(0).permutation(len(distinct))]
 
 
-def load(port: int, asked: list[bytes], people: int, seconds: float, pause: float) -> list[float]:
-    """Milliseconds that each question took, to the whole of its answer.
+def load(port: int, asked: list[bytes], people: int, seconds: float, pause: float) -> tuple[list[float], float]:
+    """Milliseconds that each question took, to the whole of its answer; and seconds from the first to the last.
 
     Every person has a connection, and waits `pause` seconds between two questions. One plain loop: what is busy here
     is not free for the server.
     """
     took: list[float] = []
-    left, end = iter(asked), time.perf_counter() + seconds
-    random, poll = np.random.default_rng(1), select.epoll()
+    left, random, poll = iter(asked), np.random.default_rng(1), select.epoll()
     lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(people)]
     by_number, begun, parts = {each.fileno(): each for each in lines}, dict[int, float](), dict[int, bytes]()
     due = [
@@ -58,6 +57,8 @@ def load(port: int, asked: list[bytes], people: int, seconds: float, pause: floa
         for each, delay in zip(lines, random.uniform(0, pause, people), strict=True)
     ]
     heapq.heapify(due)
+    first = last = time.perf_counter()
+    end = first + seconds
     for number in by_number:
         poll.register(number, select.EPOLLIN)
     while due or begun:
@@ -72,13 +73,16 @@ def load(port: int, asked: list[bytes], people: int, seconds: float, pause: floa
             time.sleep(max(0.0, due[0][0] - time.perf_counter()))
             continue
         for number, _ in poll.poll(max(0.0, due[0][0] - now) if due else 1.0):
-            parts[number] += by_number[number].recv(1 << 16)
+            got = by_number[number].recv(1 << 16)
+            assert got, "the server hung up"
+            parts[number] += got
             if _is_whole(parts[number]):
-                took.append(1000 * (time.perf_counter() - begun.pop(number)))
-                heapq.heappush(due, (time.perf_counter() + pause, number))
+                last = time.perf_counter()
+                took.append(1000 * (last - begun.pop(number)))
+                heapq.heappush(due, (last + pause, number))
     for each in lines:
         each.close()
-    return took
+    return took, last - first
 
 
 def _is_whole(answer: bytes) -> bool:
@@ -110,9 +114,8 @@ def main() -> None:
             (f"{options.people} connections, again and again", options.people, 0.0),
         ):
             before = _busy(server.pid)
-            start = time.perf_counter()
-            took = np.array(load(port, asked[at:], people, options.seconds, pause))
-            wall = time.perf_counter() - start
+            found, wall = load(port, asked[at:], people, options.seconds, pause)
+            took = np.array(found)
             at += len(took)
             p50, p95, p99 = np.percentile(took, [50, 95, 99]).tolist()
             rows.append(

@@ -48,8 +48,9 @@ def test_three_models_side_by_side(audited: dict[str, Any]) -> None:
     for view in ("local", "global"):
         raw, gone, again = (audited[model][view] for model in ("raw", "forgotten", "retrained"))
         assert raw["forget"]["hits@1"] > again["forget"]["hits@1"] + 0.1  # there was something to forget
-        middle = (raw["forget"]["mrr"] + again["forget"]["mrr"]) / 2
-        assert gone["forget"]["mrr"] < middle  # nearer to the re-trained than to the raw
+        way = raw["forget"]["mrr"] - again["forget"]["mrr"]
+        part = (raw["forget"]["mrr"] - gone["forget"]["mrr"]) / way
+        assert part > (0.5 if view == "local" else 0.4)  # all share all here: averaging brings some of it back
         assert gone["test"]["mrr"] > raw["test"]["mrr"] - 0.03
 
 

@@ -48,6 +48,10 @@ REHEARSAL = {"adam": 0.9, "adagrad": 0.0}
 Adagrad's steps are small enough after so many."""
 
 
+LOOKS = 3
+"""While it forgets, the server may come back to any of so many last looks: it gives up after two without a gain."""
+
+
 @dataclass(frozen=True)
 class Exam:
     """Triples to rank, by split, and against what: a client has one of its own, the centralized one has everybody's."""
@@ -96,6 +100,8 @@ class Client:
         self.request: Request | None = None
         """What it has to forget; said to nobody."""
         self.unlearner: Unlearner | None = None
+        self.looked: dict[int, dict[str, Floats]] = {}
+        """While it forgets: its tables, by view, when they were measured last."""
         self.disturbed: NDArray[np.bool_] = np.zeros(entities, dtype=np.bool_)
 
     # --- what a server may ask
@@ -125,10 +131,15 @@ class Client:
     def measure(self, message: Measure) -> Measured:
         if message.rows is not None:
             self._install(message.rows)
+        if self.unlearner is not None:
+            looked = {name: memory.table.values.copy() for name, memory in self.unlearner.memories.items()}
+            self.looked = {**dict(list(self.looked.items())[1 - LOOKS :]), message.round: looked}
         found = {exam.name: self._take(exam, message.split, best=message.rows is None) for exam in self.exams}
         return Measured(self.name, message.round, found)
 
     def keep(self, message: Keep) -> None:
+        for view, values in self.looked.get(message.round, {}).items():
+            self._memory(view).table.values = values
         for view in message.views:
             memory = self._memory(view)
             model = self.best[view].model if self.unlearner else self._model_arrays()

@@ -138,7 +138,7 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
     server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
     before = _mrr(measure(server, transport, 0, "valid"))
     views = tuple(view for view in before if view != "blend")
-    best, waited, table = 0.0, 0, server.table
+    best, best_cycle, waited, table = 0.0, 0, 0, server.table
     for cycle in range(1, cycles + 1):
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
@@ -148,17 +148,15 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
             valid = _mrr(measure(server, transport, cycle, "valid"))
             waited += 1
             if sum(valid.values()) > best:
-                best, waited, table = sum(valid.values()), 0, server.table.copy()
-                transport.keep(Keep(cycle, views))
+                best, best_cycle, waited, table = sum(valid.values()), cycle, 0, server.table.copy()
             restored = all(valid[view] >= before[view] - tolerance for view in valid)
             reached = restored or waited >= FORGET_PATIENCE
         if not reached:
             _forget_step(server, transport, 2 * cycle, "decay", up, down)
         finished = reached or cycle == cycles
-        if finished and best:
-            server.table = table
-        elif finished:
-            transport.keep(Keep(cycle, views))
+        if finished:
+            server.table = table if best_cycle else server.table
+            transport.keep(Keep(best_cycle or cycle, views))
         yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
         if finished:
             return
