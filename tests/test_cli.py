@@ -206,14 +206,8 @@ def test_the_installed_command_and_a_closed_pipe(hospitals: Path) -> None:
     assert (piped.stdout, piped.stderr) == ("{\n", "")
 
 
-def test_help_is_quick() -> None:
-    """No heavy import before it is needed; the best of three, and twice the goal, since machines are noisy."""
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert command("--help").returncode == 0
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 1.0
+def test_help_loads_nothing_heavy() -> None:
+    """No heavy import before it is needed; how long it takes has a test in test_help.py."""
     loaded = command("--help", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).stderr
     assert "typer" in loaded
     assert not [name for name in ("torch", "numpy", "polars", "scipy", "pykeen") if f"| {name}\n" in loaded]

@@ -95,13 +95,18 @@ def test_help_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(done.stdout.split())
 
 
+def processor_time(*words: str) -> tuple[float, str]:
+    """Of another Python, and what it said."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
 def test_help_comes_at_once() -> None:
-    """Half a second of a core's time, the best of five: seconds of the clock also count those who compute beside us."""
-    taken = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-m", "fedlu", "--help"], capture_output=True, text=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert "partition" in done.stdout
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(taken) <= 0.5, taken
+    """Half a second of a core's time, the best of five; more only where Python itself takes longer than usual."""
+    library = "import asyncio, email.message, http.client, unittest, xml.dom.minidom, sqlite3, decimal"
+    usual = [processor_time("-c", library)[0] for _ in range(5)]  # 0.13 s on a free machine, where help takes 0.32
+    taken, said = zip(*(processor_time("-m", "fedlu", "--help") for _ in range(5)), strict=True)
+    assert "partition" in said[0]
+    assert min(taken) <= max(0.5, 4 * min(usual)), (taken, usual)
