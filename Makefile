@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "fedlu needs Python 3.10 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (a minute or two, once)"
-	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet -e '.[dev]'
 	@touch $@
 
 setup: $(READY)  ## make the environment that the other targets use
