@@ -85,7 +85,7 @@ def test_a_stopped_run_is_taken_up_again(federation: Deployment, first: str) -> 
     federation.wait_for_round("client-0", "stopped", 2)
     process.kill()  # the lead goes home; the job goes on without
     process.wait()
-    assert "stopped: 1 jobs stopped" in fedlu_says("federation", "stop", federation.lead, "--run", "stopped")
+    assert "stopped: 1 job stopped" in fedlu_says("federation", "stop", federation.lead, "--run", "stopped")
     wait_until(lambda: not psutil.Process(federation.processes["server"].pid).children(), "the job to end")
     federation.learn("stopped", *options(rounds=8, epochs=20))
     federation.finish("stopped")

@@ -227,4 +227,5 @@ def stop(
     need_flare()
     from fedlu.flare import lead
 
-    screen.print(f"{run}: {lead.stop(kit, run)} jobs stopped")
+    number = lead.stop(kit, run)
+    screen.print(f"{run}: {number} job{'' if number == 1 else 's'} stopped")

@@ -300,8 +300,26 @@ def stop(folder: Path, run: str) -> int:
     names, number = {f"{run}.{what}" for what in ("learn", "evaluate", "forget")}, 0
     with _session(folder, kit_of(folder, "person")) as session:
         for job in session.list_jobs():
-            if job.get("job_name") in names and not str(job.get("status", "")).startswith("FINISHED"):
-                with suppress(JobNotRunning, InternalError):
-                    session.abort_job(job["job_id"])
-                    number += 1
+            if job.get("job_name") not in names or str(job.get("status", "")).startswith("FINISHED"):
+                continue
+            if str(job.get("status", "")).startswith("RUNNING") and _ends_by_itself(session, str(job["job_id"])):
+                continue
+            with suppress(JobNotRunning, InternalError):
+                session.abort_job(job["job_id"])
+                number += 1
     return number
+
+
+def _ends_by_itself(session: Session, job: str, seconds: float = 10.0) -> bool:
+    """Whether a job has its result already: FLARE lists it as running for seconds after its last answer."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not _is_over(session, job):
+        try:
+            state: str = session.do_app_command(job, STATUS, {"since": 10**9})["state"]
+            return state == "finished"
+        except (NoConnection, AuthorizationError):
+            raise
+        except Exception as trouble:  # it has not begun, or is being cleared away
+            logging.getLogger(__name__).debug("%s", trouble)
+            time.sleep(POLL_SECONDS)
+    return _is_over(session, job)
