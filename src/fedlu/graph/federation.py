@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -251,9 +251,10 @@ def _is_ours(folder: Path) -> bool:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place only once all is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    scratch = folder.parent / f".{folder.name}-{secrets.token_hex(8)}"
     new, old = scratch / "new", scratch / "old"
-    try:
+    try:  # the name is chosen before: whoever stops us as soon as the folder is there finds it cleared away
+        scratch.mkdir(mode=0o700)
         new.mkdir()  # with the usual rights, which the scratch folder does not have
         yield new
         if folder.exists():
