@@ -81,15 +81,15 @@ def test_the_server_listens_where_it_was_told(federation: Deployment, first: str
 
 @LONG
 def test_a_stopped_run_is_taken_up_again(federation: Deployment, first: str) -> None:
-    process = federation.learn("stopped", *options(rounds=8, epochs=20))
+    process = federation.learn("stopped", *options(rounds=24, epochs=60))
     federation.wait_for_round("client-0", "stopped", 2)
     process.kill()  # the lead goes home; the job goes on without
     process.wait()
     assert "stopped: 1 job stopped" in fedlu_says("federation", "stop", federation.lead, "--run", "stopped")
     wait_until(lambda: not psutil.Process(federation.processes["server"].pid).children(), "the job to end")
-    federation.learn("stopped", *options(rounds=8, epochs=20))
+    federation.learn("stopped", *options(rounds=24, epochs=60))
     federation.finish("stopped")
-    assert json.loads((federation.runs / "stopped" / "metrics.json").read_text())["rounds"] == 8
+    assert json.loads((federation.runs / "stopped" / "metrics.json").read_text())["rounds"] == 24
 
 
 def test_a_lead_gets_a_refusal_as_one_line(federation: Deployment, first: str) -> None:
