@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chromium test test-deployment lint format bench bench-federation docs clean
+.PHONY: help setup demo chromium loops test test-deployment lint format bench bench-federation docs clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,8 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "fedlu needs Python 3.10 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (a minute or two, once)"
-	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # all cores at once, where pip takes one
 	@touch $@
 
 setup: $(READY)  ## make the environment that the other targets use
@@ -34,7 +35,11 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
-test: lint chromium  ## lint, then all tests, three files at a time: some wait more than they work
+loops: $(READY)
+	@$(BIN)/python -m tests.loops
+
+test: chromium  ## lint, then all tests, three files at a time: some wait more than they work
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint loops
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-deployment: $(READY)  ## also the long stories: FLARE stopped and taken up, the walk-through; all loops compiled anew

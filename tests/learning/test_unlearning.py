@@ -138,6 +138,52 @@ def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> 
     assert knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean() < raw - 0.3
 
 
+def test_decay_gives_back_the_scores_that_were(trained: Client) -> None:
+    """Of retained triples: their shares, where a softmax is what is learned, or else their scores as they are."""
+    mine = unlearner(trained)
+    kept = unlearning._evenly(mine.request.retained, mine.request.known)
+
+    def scores() -> Any:
+        memory, triples = mine.memories["local"], mine.request.retained
+        everything = np.arange(len(triples))
+        if trained.settings.loss == "cross_entropy":
+            return np.exp(knowledge(trained.learner, memory, kept))
+        batch = kept.batch(everything, Side.TAIL, np.random.default_rng(0), 1)
+        return trained.learner.forward(memory.table, memory.relations, batch).scores[:, 0]
+
+    had, disturbed = scores(), np.unique(mine.request.forget[:, [0, 2]])
+    random = np.random.default_rng(1)
+    mine.interfere(random)
+    lost = np.sqrt(np.mean((scores() - had) ** 2))
+    mine.decay(random, disturbed)
+    left = np.sqrt(np.mean((scores() - had) ** 2))
+    assert left < lost * (0.95 if trained.settings.loss == "cross_entropy" else 0.8)
+
+
+def test_restoring_moves_the_marked_rows_towards_the_scores_that_were(trained: Client) -> None:
+    mine = unlearner(trained)
+    memory, before = mine.memories["global"], mine.before["global"].values.copy()
+    row = int(mine.request.retained[0, 0])
+    memory.table.values[row] += np.float32(0.05) * np.sign(memory.table.values[row])
+    moved = memory.table.values.copy()
+    mended = np.zeros(len(moved), dtype=np.bool_)
+    mended[row] = True
+    at = np.flatnonzero((mine.request.retained[:, [0, 2]] == row).any(1))
+    batch = mine.retained.batch(at, Side.TAIL, np.random.default_rng(0), 1)
+
+    def off() -> float:
+        now = trained.learner.forward(memory.table, memory.relations, batch).scores[:, 0]
+        had = trained.learner.forward(mine.before["global"], memory.relations, batch).scores[:, 0]
+        return float(np.square(now - had).mean())
+
+    start = off()
+    for _ in range(5):
+        mine._restore(batch, mended)
+    assert off() < 0.5 * start
+    np.testing.assert_array_equal(np.delete(memory.table.values, row, 0), np.delete(moved, row, 0))
+    np.testing.assert_array_equal(mine.before["global"].values, before)
+
+
 def test_decay_mends_disturbed_rows_alone(trained: Client) -> None:
     mine = unlearner(trained)
     mine.interfere(np.random.default_rng(1))

@@ -298,17 +298,21 @@ def test_forgetting_again_remembers_what_was_forgotten_before(world: Path, tmp_p
 
 
 class OneSite:
-    """Changes its only row to the number of the step, each time; content as told, cycle by cycle."""
+    """Changes its only row to the number of the step, unless it only looks; content as told, cycle by cycle."""
 
-    def __init__(self, contents: list[bool]) -> None:
+    def __init__(self, contents: list[bool], looks: list[bool] | None = None) -> None:
         self.kept: list[int] = []
-        self.contents = iter(contents)
+        self.contents, self.looks = iter(contents), iter(looks or [True] * len(contents))
 
     def recall(self, message: Any) -> list[Unlearned]:
         return [self._changed(message.round, content=False)]
 
     def unlearn(self, messages: Any) -> list[Unlearned]:
         asked = messages["north"]
+        if asked.step == "look":
+            return [
+                Unlearned("north", asked.round, np.empty(0, np.int64), np.empty((0, 4), np.float32), next(self.looks))
+            ]
         return [self._changed(asked.round, content=asked.step == "decay" or next(self.contents))]
 
     def keep(self, message: Any) -> None:
@@ -336,7 +340,7 @@ def test_rounds_end_when_decay_no_longer_helps_and_the_best_is_kept() -> None:
     assert len(events) == 2 + rounds.FORGET_PATIENCE
     assert events[-1].finished
     assert site.kept == [2]
-    assert (server.table == 3).all()  # as after the interference of cycle 2, whose step is the third
+    assert (server.table == 4).all()  # as after the interference of cycle 2, whose step is the fourth
 
 
 def test_a_cycle_that_had_not_forgotten_is_kept_only_if_none_had() -> None:
@@ -344,11 +348,18 @@ def test_a_cycle_that_had_not_forgotten_is_kept_only_if_none_had() -> None:
     server, events = forgotten_by(site, [0.5, 0.3], cycles=3)
     assert [event.content for event in events] == [False, True, False]
     assert site.kept == [2]
-    assert (server.table == 3).all()
+    assert (server.table == 4).all()
     never = OneSite([False, False])
     server, events = forgotten_by(never, [0.5], cycles=2)
     assert never.kept == [2]
-    assert (server.table == 4).all()  # as after the last decay
+    assert (server.table == 4).all()  # as after the last interference: no decay brings anything back
+
+
+def test_a_client_has_to_be_content_with_what_the_server_averaged() -> None:
+    site = OneSite([True, True], looks=[False, True])
+    _, events = forgotten_by(site, [0.5, 0.5], cycles=5)
+    assert [event.content for event in events] == [False, True]
+    assert site.kept == [2]
 
 
 def test_a_client_comes_back_to_an_earlier_look(world: Path) -> None:

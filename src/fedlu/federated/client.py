@@ -41,13 +41,12 @@ from fedlu.seeds import generator
 VIEWS = {"independent": ("local",), "centralized": ("global",)}
 """Which predictions a method has; the others have all three."""
 ALL_VIEWS = ("local", "global", "blend")
-
-
 REHEARSAL = {"adam": 0.9, "adagrad": 0.0}
 """What is rehearsed while forgetting is learned at the rate of this part of the rounds: that of the last is too low.
 Adagrad's steps are small enough after so many."""
-
-
+AVERAGED = 3.0
+"""How many times as far from their places as after its own interference forgotten triples may be, for a client to be
+content, once the server has averaged."""
 LOOKS = 3
 """While it forgets, the server may come back to any of so many last looks: it gives up after two without a gain."""
 
@@ -169,7 +168,10 @@ class Client:
         return self._changed(message.round, np.arange(len(self.shared)), content=False)
 
     def unlearn(self, message: Unlearn) -> Unlearned:
-        """A step of forgetting: also where nothing has to go, what others disturbed is rehearsed."""
+        """A step of forgetting: also where nothing has to go, what others disturbed is rehearsed.
+
+        What the server has averaged may bring back what was forgotten: so the client looks at that, before it counts.
+        """
         assert self.unlearner is not None  # recalled before
         rows = self._avatar().values[self.shared]
         check_rows(message.rows, rows.shape, "server")
@@ -179,6 +181,8 @@ class Client:
         content = True
         if message.step == "interference":
             content = self.unlearner.interfere(random)
+        elif message.step == "look":
+            content = self.unlearner.is_content(within=AVERAGED)
         elif self.disturbed.any():
             self.unlearner.decay(random, np.flatnonzero(self.disturbed))
         changed = (self._avatar().values[self.shared] != message.rows).any(1)

@@ -113,14 +113,15 @@ class Recall:
 
 @dataclass(frozen=True)
 class Unlearn:
-    """Server to client: a step of forgetting, from these global rows. What has to go is the client's own affair."""
+    """Server to client: a step of forgetting, from these global rows; or, with `look`, whether the client is content
+    with them. What has to go is the client's own affair."""
 
     round: int
     step: str  # one of STEPS
     rows: Floats  # (shared, width)
 
 
-STEPS = ("interference", "decay")
+STEPS = ("interference", "look", "decay")
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class ForgetEvent:
 
     cycle: int
     content: bool
-    """Whether at every client, after interference, what has to go stands where it should."""
+    """Whether at every client, after interference and averaging, what has to go stands where it should."""
     valid: dict[str, float] | None
     """MRR by view, once all stands where it should."""
     bytes_up: dict[str, int]
@@ -133,7 +133,7 @@ class ForgetEvent:
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
     and the valid MRR of every view is back within the tolerance, or decay no longer helps. Of the times when it stood
-    there, the tables of the best valid MRR are kept; if it never did, those of the end."""
+    there, the tables of the best valid MRR are kept; if it never did, those of the last interference."""
     everybody, rules = sorted(server.rows), Rules()  # who is away cannot have forgotten: all or nothing
     server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
     before = _mrr(measure(server, transport, 0, "valid"))
@@ -142,7 +142,8 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
     for cycle in range(1, cycles + 1):
         start = time.perf_counter()
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
-        content = _forget_step(server, transport, 2 * cycle - 1, "interference", up, down)
+        content = _forget_step(server, transport, 3 * cycle - 2, "interference", up, down)
+        content = content and _forget_step(server, transport, 3 * cycle - 1, "look", up, down)
         valid, reached = None, False
         if content:
             valid = _mrr(measure(server, transport, cycle, "valid"))
@@ -151,8 +152,8 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
                 best, best_cycle, waited, table = sum(valid.values()), cycle, 0, server.table.copy()
             restored = all(valid[view] >= before[view] - tolerance for view in valid)
             reached = restored or waited >= FORGET_PATIENCE
-        if not reached:
-            _forget_step(server, transport, 2 * cycle, "decay", up, down)
+        if not reached and cycle < cycles:
+            _forget_step(server, transport, 3 * cycle, "decay", up, down)
         finished = reached or cycle == cycles
         if finished:
             server.table = table if best_cycle else server.table

@@ -5,7 +5,7 @@ entities. A triple that was never learned is known to some degree too: deducible
 what has to go is not driven down without end. Each forgotten triple is given a place in the distribution of the
 client's valid triples of the same relation, which no training has seen, and interference stops when it stands there.
 To suppress, the place is in the lowest part of that distribution. Its rows move so that all others change least
-(`bystanders.py`).
+(`bystanders.py`); and what those others lost all the same is given back to them in the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Knowledge: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
 
 GOALS = ("indistinguishable", "suppress")
-SUPPRESSED = {"products": 0.3, "translations": 0.84, "rotations": 0.9}
+SUPPRESSED = {"products": 0.47, "translations": 0.84, "rotations": 0.94}
 """To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
 far down as the rest does not suffer: where scores are products, rows can be moved further."""
 CANDIDATES = 1024
@@ -49,18 +49,25 @@ EPOCHS = 48
 """Of interference, at most, before the server is told."""
 LOOK_EVERY = 4
 """Epochs after which it is seen where the unseen stand now."""
-REHEARSED = 8
+REHEARSED = 16
 """Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
 """... but not fewer than these."""
-HOLD_EVERY = 10
-"""Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back."""
+RESTORED = 4
+"""How many times as many are given their scores back: that takes no negatives."""
+HOLD_EVERY = 6
+"""Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
+HOLD_AFTER = 20
+"""... and batches of restoring."""
 SOFT = 0.1
 """The paper's weight of soft confusion."""
 OWN = 10.0
 """The weight of a forgotten triple's own term in hard confusion, against its negatives, as in the paper's release."""
-CLOSE = 0.1
-"""How far forgotten triples may be from their places, in the mean, for the client to be content."""
+CLOSE = 0.05
+"""How far forgotten triples may be from their places, in the mean, for the client to be content: as a part of how far
+they were before."""
+AT_BEST = 0.01
+"""Nearer than this nobody need be: what is known by chance alone differs more."""
 
 
 @dataclass
@@ -108,12 +115,15 @@ class Unlearner:
         self.unseen = _evenly(alike[np.sort(some)], request.known)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
-        moved = memories if len(request.forget) else {}
+        self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
         self.bystanders = {
-            name: bystanders(learner, memory.table, memory.relations, self.retained) for name, memory in moved.items()
+            name: bystanders(learner, memory.table, memory.relations, self.retained)
+            for name, memory in memories.items()
         }
         known_well = {name: self._known(name) for name in memories}
         self.places = _places(request.forget[:, 1], known_well, _share(learner, request.goal))
+        before = self.gaps(self.targets()) if len(request.forget) else {}
+        self.close = {name: max(CLOSE * _excess(gap), AT_BEST) for name, gap in before.items()}
 
     # --- how well it is known
 
@@ -145,12 +155,18 @@ class Unlearner:
         for _ in range(0, EPOCHS, LOOK_EVERY):
             targets = self.targets()  # the unseen are disturbed, too
             gaps = self.gaps(targets)
-            before, furthest = furthest, max(abs(_excess(gap)) for gap in gaps.values())
-            if furthest <= CLOSE / 2 or furthest > 0.9 * before:  # there, or as near as it gets
+            before, furthest = furthest, max(abs(_excess(gap)) / self.close[name] for name, gap in gaps.items())
+            if furthest <= 0.5 or furthest > 0.9 * before:  # there, or as near as it gets
                 break
             for _ in range(LOOK_EVERY):
                 self._confuse_all(self.gaps(targets), random)
-        return all(_excess(gap) <= CLOSE for gap in self.gaps(self.targets()).values())
+        return self.is_content()
+
+    def is_content(self, within: float = 1.0) -> bool:
+        """Whether what has to go stands where it should, or so many times as far from it."""
+        if not len(self.request.forget):
+            return True
+        return all(_excess(gap) <= within * self.close[name] for name, gap in self.gaps(self.targets()).items())
 
     def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
         """An epoch over the forgotten."""
@@ -186,7 +202,8 @@ class Unlearner:
     # --- decay
 
     def decay(self, random: np.random.Generator, disturbed: Ids) -> None:
-        """Rehearse retained triples around the disturbed entities, and a sample of the others.
+        """Rehearse retained triples around the disturbed entities, and a sample of the others; then give those around
+        the scores back that they had.
 
         Only rows that were disturbed are mended: all others are as good as they were, and an owner who changed them
         would dilute what the server averages.
@@ -194,17 +211,23 @@ class Unlearner:
         triples = self.request.retained
         near = np.flatnonzero(np.isin(triples[:, 0], disturbed) | np.isin(triples[:, 2], disturbed))
         wanted = max(AT_LEAST, REHEARSED * len(self.request.forget))
-        around = random.choice(near, size=min(wanted, len(near)), replace=False)
-        others = random.choice(len(triples), size=min(wanted // 4, len(triples)), replace=False)
-        chosen = np.union1d(around, others)
+        around = _some(random, near, wanted)
+        chosen = np.union1d(around, _some(random, np.arange(len(triples)), wanted // 4))
         mended = np.zeros(self.request.known.entities, dtype=np.bool_)
         mended[disturbed] = True
+        for batch in self._held(random, chosen, self.negatives, HOLD_EVERY):
+            self._rehearse(batch, mended)
+        for batch in self._held(random, _some(random, near, RESTORED * wanted), 1, HOLD_AFTER):
+            self._restore(batch, mended)
+
+    def _held(self, random: np.random.Generator, chosen: Ids, negatives: int, every: int) -> Iterator[Batch]:
+        """Batches of retained triples; now and then, what has to go is pushed back to its place."""
         targets = self.targets() if len(self.request.forget) else {}
         pieces = list(_pieces(random, len(chosen), self.batch_size))
         for number, at in enumerate(random.permutation(len(pieces)), start=1):
             places, side = pieces[at]
-            self._rehearse(self.retained.batch(chosen[places], side, random, self.negatives), mended)
-            if targets and number % HOLD_EVERY == 0:
+            yield self.retained.batch(chosen[places], side, random, negatives)
+            if targets and number % every == 0:
                 self._confuse_all(self.gaps(targets), random)
 
     def _rehearse(self, batch: Batch, mended: Mask) -> None:
@@ -212,15 +235,32 @@ class Unlearner:
         passes = {
             name: self.learner.forward(memory.table, memory.relations, batch) for name, memory in self.memories.items()
         }
-        slopes = {name: self.learner.predict(each.scores, batch)[0] for name, each in passes.items()}
+        slopes = {name: self._lesson(name, each.scores, batch) for name, each in passes.items()}
         if len(passes) == 2:
             local, avatar = passes["local"].scores, passes["global"].scores
             self.teaching.add(slopes["local"], slopes["global"], local, avatar, batch)
         for name, each in passes.items():
-            memory = self.memories[name]
-            gradient = each.backward(slopes[name])
-            gradient, _ = self.learner.ask_for_relations(gradient, each.rows, memory.relations, batch)
-            self.learner.apply(memory.table, batch, gradient, None, only=mended)
+            self.learner.apply(self.memories[name].table, batch, each.gradient(slopes[name]), None, only=mended)
+
+    def _lesson(self, name: str, scores: Floats, batch: Batch) -> Floats:
+        """By the prediction loss; or, where that is a softmax, as the table knew it before: to learn on would go beyond
+        that, at the cost of others."""
+        if self.learner.loss != "cross_entropy":
+            return self.learner.predict(scores, batch)[0]
+        had = self.learner.forward(self.before[name], self.memories[name].relations, batch).scores
+        return losses.mutual_distillation(scores, had, batch.masked, batch.weights, 1.0)[0]
+
+    def _restore(self, batch: Batch, mended: Mask) -> None:
+        """Move the mended rows of retained triples towards the scores that they had before, all others changing least.
+
+        Not learning but undoing: whatever a table knew, also of triples that nobody has seen, comes back with them.
+        """
+        for name, memory in self.memories.items():
+            each = self.learner.forward(memory.table, memory.relations, batch)
+            had = self.learner.forward(self.before[name], memory.relations, batch).scores
+            wanted = np.zeros_like(each.scores)
+            wanted[:, 0] = np.clip(each.scores[:, 0] - had[:, 0], -FAR, FAR)
+            _move(memory.table, batch, each, wanted, self.bystanders[name], only=mended)
 
 
 def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
@@ -248,6 +288,11 @@ def _excess(gap: Knowledge) -> float:
 
 def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
     return Sampler(triples, known, np.ones(len(triples), dtype=np.float32), private=False)
+
+
+def _some(random: np.random.Generator, numbers: Ids, most: int) -> Ids:
+    found: Ids = random.choice(numbers, size=min(most, len(numbers)), replace=False)
+    return found
 
 
 def _pieces(random: np.random.Generator, number: int, size: int) -> Iterator[tuple[Ids, Side]]:
@@ -299,8 +344,9 @@ def _targets(unseen: Knowledge, relations: Numbers, forget: Triples, places: Kno
     return found
 
 
-def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystanders) -> None:
-    """Move head and tail of each triple so that its score falls by STEP times the slope wanted, whatever the model.
+def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystanders, only: Mask | None = None) -> None:
+    """Move head and tail of each triple so that its score falls by STEP times the slope wanted, whatever the model; if
+    only marked rows may move, those.
 
     Along a direction d a score of gradient g changes by g * d for a unit; dividing by that gives the same change for
     all models.
@@ -308,10 +354,13 @@ def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystan
     gradient = each.gradient(wanted)
     anchors = others.spare(batch.queries.anchors, gradient.anchors)
     answers = others.spare(batch.answers, gradient.answers)
+    if only is not None:
+        anchors *= only[batch.queries.anchors, None]
+        answers *= only[batch.answers, None]
     size = (gradient.anchors * anchors).sum(1) + (gradient.answers * answers).sum(1)
     scale = STEP * wanted[:, 0] ** 2 / np.maximum(size, 1e-20)
     scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)[:, None]
     touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers]))
     summed = touched.sum(scale * anchors, scale * answers)
-    often = np.diff(touched.starts)  # a row of many forgotten triples is not to be thrown about
+    often = np.diff(touched.starts)  # a row of many triples is not to be thrown about
     table.values[touched.rows] -= summed / np.sqrt(often, dtype=np.float32)[:, None]
