@@ -111,7 +111,7 @@ def _measure_all(server: Server, transport: Transport, event: RoundEvent, rules:
     return measure(server, transport, event.round, "valid", rules=rules, dropped=event.dropped, sent=sent)
 
 
-FORGET_PATIENCE = 2
+FORGET_PATIENCE = 1
 """Cycles without a better valid MRR, once all has gone, after which decay is given up."""
 
 
@@ -133,7 +133,8 @@ class ForgetEvent:
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
     """Interference and decay in turn, the server averaging after each, until what has to go stands where it should
     and the valid MRR of every view is back within the tolerance, or decay no longer helps. Of the times when it stood
-    there, the tables of the best valid MRR are kept; if it never did, those of the last interference."""
+    there, the tables of the best valid MRR are kept, or of the last within the tolerance of it; if it never did, those
+    of the last interference."""
     everybody, rules = sorted(server.rows), Rules()  # who is away cannot have forgotten: all or nothing
     server.merge(sift(transport.recall(Recall(0)), everybody, 0, server, rules)[0])
     before = _mrr(measure(server, transport, 0, "valid"))
@@ -147,9 +148,10 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         valid, reached = None, False
         if content:
             valid = _mrr(measure(server, transport, cycle, "valid"))
-            waited += 1
-            if sum(valid.values()) > best:
-                best, best_cycle, waited, table = sum(valid.values()), cycle, 0, server.table.copy()
+            mrr = sum(valid.values()) / len(valid)
+            waited = 0 if mrr > best else waited + 1
+            if mrr > best - tolerance:
+                best, best_cycle, table = max(mrr, best), cycle, server.table.copy()
             restored = all(valid[view] >= before[view] - tolerance for view in valid)
             reached = restored or waited >= FORGET_PATIENCE
         if not reached and cycle < cycles:
