@@ -116,14 +116,18 @@ class Unlearner:
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
-        self.bystanders = {
-            name: bystanders(learner, memory.table, memory.relations, self.retained)
-            for name, memory in memories.items()
-        }
+        self.bystanders: dict[str, Bystanders] = {}
         known_well = {name: self._known(name) for name in memories}
         self.places = _places(request.forget[:, 1], known_well, _share(learner, request.goal))
         before = self.gaps(self.targets()) if len(request.forget) else {}
         self.close = {name: max(CLOSE * _excess(gap), AT_BEST) for name, gap in before.items()}
+
+    def _others(self, name: str) -> Bystanders:
+        """Found when they are needed first: not every client has something to move."""
+        if name not in self.bystanders:
+            relations = self.memories[name].relations
+            self.bystanders[name] = bystanders(self.learner, self.before[name], relations, self.retained)
+        return self.bystanders[name]
 
     # --- how well it is known
 
@@ -188,7 +192,7 @@ class Unlearner:
             wanted = slopes[name] * len(batch.answers) * np.maximum(strength, 0)[:, None]
             wanted[:, 0] = np.maximum(wanted[:, 0], 0)  # a teacher that knows it better is not listened to
             wanted[:, 0] += np.minimum(strength, 0)  # known worse than what was never learned: that betrays it, too
-            _move(self.memories[name].table, batch, each, wanted, self.bystanders[name])
+            _move(self.memories[name].table, batch, each, wanted, self._others(name))
 
     def _interference(self, scores: Floats, batch: Batch) -> Floats:
         slopes = np.zeros_like(scores)
@@ -260,7 +264,7 @@ class Unlearner:
             had = self.learner.forward(self.before[name], memory.relations, batch).scores
             wanted = np.zeros_like(each.scores)
             wanted[:, 0] = np.clip(each.scores[:, 0] - had[:, 0], -FAR, FAR)
-            _move(memory.table, batch, each, wanted, self.bystanders[name], only=mended)
+            _move(memory.table, batch, each, wanted, self._others(name), only=mended)
 
 
 def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
