@@ -149,7 +149,7 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         if content:
             valid = _mrr(measure(server, transport, cycle, "valid"))
             mrr = sum(valid.values()) / len(valid)
-            waited = 0 if mrr > best else waited + 1
+            waited = 0 if mrr > best + tolerance else waited + 1
             if mrr > best - tolerance:
                 best, best_cycle, table = max(mrr, best), cycle, server.table.copy()
             restored = all(valid[view] >= before[view] - tolerance for view in valid)

@@ -33,7 +33,7 @@ from fedlu.learning.unlearning import GOALS, Request
 from fedlu.results import files, runs
 from fedlu.results.requests import Wish, choose
 
-CYCLES = 10
+CYCLES = 6
 """Of interference and decay, at most."""
 TOLERANCE = 0.001
 """How far the valid MRR of a view may stay below what it was."""
