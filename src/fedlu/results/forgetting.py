@@ -35,7 +35,7 @@ from fedlu.results.requests import Wish, choose
 
 CYCLES = 6
 """Of interference and decay, at most."""
-TOLERANCE = 0.001
+TOLERANCE = 0.0025
 """How far the valid MRR of a view may stay below what it was."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""
