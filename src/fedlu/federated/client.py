@@ -48,7 +48,7 @@ AVERAGED = 3.0
 """How many times as far from their places as after its own interference forgotten triples may be, for a client to be
 content, once the server has averaged."""
 LOOKS = 3
-"""While it forgets, the server may come back to any of so many last looks: it gives up after two without a gain."""
+"""While it forgets, the server may come back to any of so many last looks; more than it waits for a gain."""
 
 
 @dataclass(frozen=True)
