@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE # else each of the many processes that tests start compiles all that it loads
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo chromium loops test test-deployment lint format bench bench-federation docs clean
@@ -16,7 +17,6 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (a minute or two, once)"
 	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # all cores at once, where pip takes one
 	@touch $@
 
 setup: $(READY)  ## make the environment that the other targets use
@@ -38,12 +38,12 @@ lint: $(READY)  ## ruff and mypy --strict
 loops: $(READY)
 	@$(BIN)/python -m tests.loops
 
-test: chromium  ## lint, then all tests, three files at a time: some wait more than they work
+test: chromium  ## lint, then all tests, four files at a time: some wait more than they work
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint loops
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-deployment: $(READY)  ## also the long stories: FLARE stopped and taken up, the walk-through; all loops compiled anew
-	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/flare tests/results/test_compiling.py
+	FEDLU_LONG_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/flare tests/results/test_compiling.py
 
 format: $(READY)  ## let ruff format and mend the code
 	$(BIN)/ruff format .

@@ -24,6 +24,25 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "fb15k-237"
 
 Write = Callable[[str, str], Path]
 
+LONGEST = (
+    "test_docs.py",
+    "test_hostile.py",
+    "test_kills.py",
+    "test_methods.py",
+    "test_deployment.py",
+    "test_matrix.py",
+    "test_runs.py",
+    "test_browser.py",
+    "test_docs_site.py",
+    "test_docs_reproduce.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: workers take files in this order, and a long one that begins last is waited for."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:

@@ -164,7 +164,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(
 # --- killed
 
 
-SLOW = [f"--set={key}={value}" for key, value in {**QUICK, "rounds": "60", "patience": "60"}.items()]
+SLOW = [f"--set={key}={value}" for key, value in {**QUICK, "rounds": "20", "patience": "20"}.items()]
 
 
 def command(nations: Path, out: Path) -> list[str]:
