@@ -196,6 +196,20 @@ def test_decay_mends_disturbed_rows_alone(trained: Client) -> None:
         assert len(changed) > len(disturbed) / 2
 
 
+def test_what_others_disturbed_is_mended_too_but_not_in_softmax_models(trained: Client) -> None:
+    """A client with nothing to forget, whose row of most triples somebody else has moved."""
+    mine = unlearner(trained)
+    retained = mine.request.retained
+    empty = Request(mine.request.forget[:0], retained, mine.request.valid, mine.request.known)
+    other = Unlearner(trained.learner, mine.memories, empty, mine.teaching, weighted=True, batch_size=128, negatives=64)
+    row = int(np.bincount(retained[:, 0]).argmax())
+    other.memories["global"].table.values[row] *= np.float32(1.5)
+    start = other.memories["global"].table.values.copy()
+    other.decay(np.random.default_rng(0), np.array([row]))
+    changed = np.flatnonzero((other.memories["global"].table.values != start).any(1)).tolist()
+    assert changed == ([] if trained.settings.loss == "cross_entropy" else [row])
+
+
 def test_nothing_to_forget_changes_nothing(trained: Client) -> None:
     mine = unlearner(trained)
     empty = Request(mine.request.forget[:0], mine.request.retained, mine.request.valid, mine.request.known)

@@ -150,7 +150,8 @@ class Client:
         for view, snapshot in self.best.items():
             last = self.local if view == "local" and self.local.memory else self.avatar
             table = Table(snapshot.entities.copy(), {name: each.copy() for name, each in last.memory.items()})
-            memories[view] = Memory(replace(table, updates=last.updates), Table(snapshot.relations))
+            shared = self.shared if view == "global" else np.empty(0, dtype=np.int64)
+            memories[view] = Memory(replace(table, updates=last.updates), Table(snapshot.relations), shared)
         request = self.request or nothing_to_forget(self.graph)
         self.disturbed[np.unique(request.forget[:, [0, 2]])] = True
         settings = self.settings
@@ -168,7 +169,7 @@ class Client:
         return self._changed(message.round, np.arange(len(self.shared)), content=False)
 
     def unlearn(self, message: Unlearn) -> Unlearned:
-        """A step of forgetting: also where nothing has to go, what others disturbed is rehearsed.
+        """A step of forgetting: where nothing has to go, too, what others disturbed may be rehearsed.
 
         What the server has averaged may bring back what was forgotten: so the client looks at that, before it counts.
         """
@@ -183,7 +184,7 @@ class Client:
             content = self.unlearner.interfere(random)
         elif message.step == "look":
             content = self.unlearner.is_content(within=AVERAGED)
-        elif self.disturbed.any():
+        else:
             self.unlearner.decay(random, np.flatnonzero(self.disturbed))
         changed = (self._avatar().values[self.shared] != message.rows).any(1)
         return self._changed(message.round, np.flatnonzero(changed), content=content)

@@ -4,7 +4,8 @@ The score of every retained triple at a row changes along a gradient of its own.
 one triple (gradient g) by the same amount, the one that changes those others least, in the sum of squares, is along
 C^-1 g, with C the sum of their g' g'^T. For a row that is the mean of such products over the client's retained
 triples, times the number of triples at the row: so directions that many depend on are avoided, and of the two ends of
-a triple the one with fewer others goes most of the way.
+a triple the one with fewer others goes most of the way. Where other owners share a row, their triples depend on it,
+too: nobody knows which and how many, so a shared row weighs as if it had many times its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SEEN = 8192
 """Retained triples whose gradients stand for all."""
 RIDGE = 0.01
 """Added to the mean of products, as a part of its mean diagonal: no direction is quite free."""
+ELSEWHERE = 16.0
+"""How many times as many triples a shared row is taken to have as its owner sees."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Bystanders:
     """The retained triples of a client, as they weigh on the rows of one table."""
 
     inverse: Floats  # (width, width): of the mean of g' g'^T
-    others: Floats  # (entities,): retained triples at a row, and one
+    others: Floats  # (entities,): retained triples at a row, and one; many times as many where it is shared
 
     def spare(self, rows: Ids, gradient: Floats) -> Floats:
         """(batch, width): C^-1 g for the gradient g of each row."""
@@ -38,7 +41,8 @@ class Bystanders:
         return found
 
 
-def bystanders(learner: Learner, table: Table, relations: Table, retained: Sampler) -> Bystanders:
+def bystanders(learner: Learner, table: Table, relations: Table, retained: Sampler, shared: Ids) -> Bystanders:
+    """Of `table`, some rows of which are `shared` with other owners."""
     random = np.random.default_rng(0)
     triples, width = retained.triples, table.values.shape[1]
     total = np.zeros((width, width))
@@ -52,5 +56,6 @@ def bystanders(learner: Learner, table: Table, relations: Table, retained: Sampl
                 total += ends.T @ ends
     size = float(np.trace(total)) / width or 1.0
     inverse = np.linalg.inv(total / size + RIDGE * np.eye(width))
-    others = np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1
-    return Bystanders(inverse.astype(np.float32), others.astype(np.float32))
+    others = (np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1).astype(np.float32)
+    others[shared] *= ELSEWHERE
+    return Bystanders(inverse.astype(np.float32), others)
