@@ -329,13 +329,13 @@ class Client:
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
         for name, table in self._tables().items():
             table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
-            table.memory = _under(f"{name}.memory.", arrays)
-        self.learner.scorer.restore(_under("model.", arrays))
+            table.memory = under(f"{name}.memory.", arrays)
+        self.learner.scorer.restore(under("model.", arrays))
         self.sender.restore(arrays)
         self.parted = bool(counters["parted"])
         self.best = {
             view: Snapshot(
-                arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"], _under(f"best.{view}.model.", arrays)
+                arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"], under(f"best.{view}.model.", arrays)
             )
             for view in ("local", "global")
             if f"best.{view}.entities" in arrays
@@ -361,7 +361,8 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
     )
 
 
-def _under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
+def under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
+    """The arrays whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 

@@ -27,9 +27,9 @@ from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings
-from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.kernels import Ids
 from fedlu.errors import InputError
-from fedlu.federated.client import Client
+from fedlu.federated.client import Client, under
 from fedlu.federated.compression import unpack
 from fedlu.federated.messages import (
     Keep,
@@ -155,7 +155,7 @@ class Site:
         last = self.records[-1]
         arrays, _ = self.client.state()
         for view in message.views:
-            mine = _under(f"best.{view}.", arrays)
+            mine = under(f"best.{view}.", arrays)
             self._write(mine, self._best_file(view, message.round))
             last.best[view] = message.round
         self._write_records()
@@ -253,7 +253,3 @@ def client_of(graph: ClientGraph, settings: Settings) -> Client:
 def _digest(rows: Rows) -> str:
     parts = (rows.numbers, rows.steps) if isinstance(rows, Packed) else (rows,)
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
-
-
-def _under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
