@@ -35,8 +35,8 @@ from fedlu.results.requests import Wish, choose
 
 CYCLES = 6
 """Of interference and decay, at most."""
-TOLERANCE = 0.0025
-"""How far the valid MRR of a view may stay below what it was."""
+TOLERANCE = {"indistinguishable": 0.0025, "suppress": 0.001}
+"""How far the valid MRR of a view may stay below what it was, by goal: to suppress takes more from the rest."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""
 FORGETTING = "forgetting.json"
@@ -74,7 +74,7 @@ def forget(
             client.request = request_of(graph, chosen.marks[graph.name], goal, without)
     start = time.perf_counter()
     events = []
-    for event in rounds.forget(party.server, party.transport, cycles=CYCLES, tolerance=TOLERANCE):
+    for event in rounds.forget(party.server, party.transport, cycles=CYCLES, tolerance=TOLERANCE[goal]):
         events.append(event)
         if watch is not None:
             watch(event)
