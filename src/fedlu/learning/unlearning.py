@@ -214,8 +214,8 @@ class Unlearner:
         the scores back that they had.
 
         Only rows that were disturbed are mended: all others are as good as they were, and an owner who changed them
-        would dilute what the server averages. In softmax models whoever disturbed a row mends it; there, two who did
-        would each undo half of what the other has mended.
+        would dilute what the server averages. In softmax models only who disturbed a row mends it: with the help of
+        its other owners, the shared table came back less far (docs/results.md).
         """
         triples = self.request.retained
         if self.learner.loss == "cross_entropy":
