@@ -95,6 +95,15 @@ def test_help_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(done.stdout.split())
 
 
+def test_what_runs_on_the_cpu_does_without_torch() -> None:
+    """Which takes two seconds: every prediction on the command line would wait for them."""
+    rooms = "fedlu.explorer.api, fedlu.flare.executor, fedlu.flare.lead"
+    work = "fedlu.results.audit, fedlu.results.prediction, fedlu.results.report, fedlu.results.tuning"
+    program = f"import sys, {rooms}, {work}; print('torch' in sys.modules, 'scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
 def processor_time(*words: str) -> tuple[float, str]:
     """Of another Python, and what it said."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

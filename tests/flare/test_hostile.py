@@ -82,7 +82,7 @@ def test_a_site_that_turns_bad_is_dropped_with_its_reason(federation: Deployment
 
 def test_a_lost_site_is_done_without_and_rejoins(federation: Deployment) -> None:
     run = "rejoin"
-    federation.learn(run, *options(rounds=400, epochs=20), "--quorum", "0.6", "--silence", "4")
+    federation.learn(run, *options(rounds=2000), "--quorum", "0.6", "--silence", "4")
     federation.wait_for_round("client-0", run, 2)
     federation.kill("client-2")
     events = federation.runs / run / "events.jsonl"

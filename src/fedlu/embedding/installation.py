@@ -9,7 +9,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import torch
 
 from fedlu.embedding import distance_kernels, kernels, private_kernels, short_list_kernels
 
@@ -34,6 +33,8 @@ def loops() -> Loops:
 
 def threads() -> dict[str, Any]:
     """After a loop was run: what runs its threads, and how many there are."""
+    import torch  # takes seconds, and most of what imports this module does without
+
     return {"layer": numba.threading_layer(), "loops": numba.get_num_threads(), "products": torch.get_num_threads()}
 
 
@@ -50,6 +51,8 @@ def one_thread() -> Iterator[None]:
 
 def products() -> dict[str, str]:
     """The libraries behind matrix products: torch's, which training uses, and NumPy's."""
+    import torch
+
     words = torch.__config__.show().replace(",", " ").split()
     of_torch = next((word.removeprefix("BLAS_INFO=") for word in words if word.startswith("BLAS_INFO=")), "unknown")
     found: Any = np.show_config(mode="dicts")

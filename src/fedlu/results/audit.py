@@ -6,6 +6,7 @@ are counted. The audit is given the request again and checks it against the ledg
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import platform
 import time
@@ -14,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
-import torch
 
 import fedlu
 from fedlu.config import Settings
@@ -109,7 +108,7 @@ def _cost(run: Path, facts: dict[str, Any], retrain: bool) -> dict[str, Any]:
 
 def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """What was audited, and with which software."""
-    versions = {"python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__}
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "numba", "torch")}
     return {
         "goal": facts["goal"],
         "without": facts["without"],
@@ -117,7 +116,7 @@ def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]
         "method": config["settings"]["method"],
         "federation": config["federation"],
         "hashes": facts["hashes"],
-        "versions": {"fedlu": fedlu.__version__, **versions, "torch": torch.__version__},
+        "versions": {"fedlu": fedlu.__version__, "python": platform.python_version(), **versions},
         "statement": STATEMENT,
     }
 

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
@@ -58,9 +57,9 @@ def attack(members: Known, others: Known) -> Attack:
 
 def auc(members: Known, others: Known) -> float:
     """The chance that a member has the higher number, a tie counting half (Mann and Whitney)."""
-    ranks = rankdata(np.concatenate([members, others]))
-    wins = ranks[: len(members)].sum() - len(members) * (len(members) + 1) / 2
-    return float(wins / (len(members) * len(others)))
+    ordered = np.sort(others)
+    below, up_to = (np.searchsorted(ordered, members, side=side).sum() for side in ("left", "right"))
+    return float((below + up_to) / 2 / (len(members) * len(others)))
 
 
 def bins(values: list[Known]) -> list[float]:
