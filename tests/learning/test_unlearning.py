@@ -16,7 +16,7 @@ from fedlu.graph import ClientGraph, partition, read
 from fedlu.learning import unlearning
 from fedlu.learning.local_training import Teaching
 from fedlu.learning.unlearning import Memory, Request, Unlearner, knowledge
-from fedlu.results.forgetting import request_of
+from fedlu.results.forgetting import CYCLES, request_of
 
 MODELS = ("TransE", "ComplEx", "RotatE")
 
@@ -44,9 +44,8 @@ def trained(request: pytest.FixtureRequest, graph: ClientGraph) -> Client:
 
 def unlearner(client: Client, goal: str = "indistinguishable", **changes: Any) -> Unlearner:
     marks = {split: np.zeros(len(client.graph.split(split)), bool) for split in ("train", "valid", "test")}
-    marks["train"] = np.isin(
-        client.graph.vocabulary.keys(client.graph.train), client.graph.vocabulary.keys(client.graph.forget)
-    )
+    keys, forget = client.graph.vocabulary.keys, changes.get("forget", client.graph.forget)
+    marks["train"] = np.isin(keys(client.graph.train), keys(forget))
     asked = request_of(client.graph, marks, goal, changes.get("without"))
     memories = {
         "local": Memory(client.local.copy(), client.relations.copy()),
@@ -91,6 +90,36 @@ def test_interference_brings_the_forgotten_to_their_places(trained: Client) -> N
     assert all(abs(after[name]) < 0.35 * before[name] for name in before)
     for name, memory in mine.memories.items():
         np.testing.assert_array_equal(memory.relations.values, relations[name])
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_few_named_triples_are_forgotten_from_both_ends(trained: Client, number: int) -> None:
+    """The two ends of a triple move together: one that stands too low must not hold up the other."""
+    few = unlearner(trained, forget=trained.graph.forget[:number])
+    before = few.gaps(few.targets())
+    assert any(few.interfere(np.random.default_rng(cycle)) for cycle in range(CYCLES))
+    for name, gap in few.gaps(few.targets()).items():
+        assert gap.max() <= max(0.1 * number * before[name].max(), 0.05)
+
+
+def test_targets_follow_the_tables(trained: Client) -> None:
+    """A table that is as it was need not be asked again, one that has changed must."""
+    mine = unlearner(trained)
+    first, asked = mine.targets(), []
+    found = mine._known
+    mine._known = lambda name, sampler=None: asked.append(name) or found(name, sampler)  # type: ignore[method-assign,func-returns-value]
+    again = mine.targets()
+    assert asked == []
+    mine.memories["global"].table.values *= np.float32(0.5)
+    after = mine.targets()
+    assert asked == ["global"]
+    np.testing.assert_array_equal(again["local"], first["local"])
+    np.testing.assert_array_equal(after["local"], first["local"])
+    anew = unlearner(trained)
+    anew.places = mine.places
+    anew.memories["global"].table.values *= np.float32(0.5)
+    np.testing.assert_array_equal(after["global"], anew.targets()["global"])
+    assert not np.array_equal(after["global"], first["global"])
 
 
 def test_interference_touches_only_rows_of_the_forgotten(trained: Client) -> None:

@@ -169,7 +169,7 @@ def test_the_best_come_first_and_ties_by_id() -> None:
 def test_what_was_forgotten_is_not_known_any_more(learned: LearnedRun, run: Path, tmp_path: Path) -> None:
     head, relation, tail = first_triple(learned)
     (tmp_path / "erase.tsv").write_text(f"{head}\t{relation}\t{tail}\n")
-    fedlu.forget(run, tmp_path / "after", triples=tmp_path / "erase.tsv", client="client-0")
+    fedlu.forget(run, tmp_path / "after", triples=str(tmp_path / "erase.tsv"), client="client-0")
     after = fedlu.load(tmp_path / "after")
     known = {
         each: run.predict("client-0", head=head, relation=relation, top=14) for each, run in enumerate((learned, after))

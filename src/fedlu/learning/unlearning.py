@@ -1,17 +1,19 @@
 """Forgetting at one client: retroactive interference confuses what has to go, passive decay rehearses what stays.
 
 How well a triple is known, from its head and from its tail, is the log of its share in a softmax over a sample of
-entities. A triple that was never learned is known to some degree too: deducible ones well, surprising ones badly. So
-what has to go is not driven down without end. Each forgotten triple is given a place in the distribution of the
-client's valid triples of the same relation, which no training has seen, and interference stops when it stands there.
-To suppress, the place is in the lowest part of that distribution. Its rows move so that all others change least
-(`bystanders.py`); and what those others lost all the same is given back to them in the same way.
+entities (of a few triples, the log of its odds). A triple that was never learned is known to some degree too: deducible
+ones well, surprising ones badly. So what has to go is not driven down without end. Each forgotten triple is given a
+place in the distribution of the client's valid triples of the same relation, which no training has seen, and
+interference stops when it stands there. To suppress, the place is in the lowest part of that distribution. Its rows
+move so that all others change least (`bystanders.py`); and what those others lost all the same is given back to them in
+the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -110,6 +112,7 @@ class Unlearner:
     ):
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
+        self.few = len(request.forget) < ENOUGH
         self.forgotten = _evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
@@ -119,6 +122,7 @@ class Unlearner:
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
         self.bystanders: dict[str, Bystanders] = {}
+        self.found: dict[str, tuple[bytes, Knowledge]] = {}
         known_well = {name: self._known(name) for name in memories}
         self.places = _places(request.forget[:, 1], known_well, _share(learner, request.goal))
         before = self.gaps(self.targets()) if len(request.forget) else {}
@@ -136,22 +140,31 @@ class Unlearner:
     # --- how well it is known
 
     def targets(self) -> dict[str, Knowledge]:
-        """By memory (forgotten, 2): how well each should be known."""
+        """By memory (forgotten, 2): how well each should be known. A table that is as it was is not asked again."""
         relations = self.unseen.triples[:, 1]
-        return {
-            name: _targets(self._known(name, self.unseen), relations, self.request.forget, places)
-            for name, places in self.places.items()
-        }
+        for name, places in self.places.items():
+            table = blake2b(self.memories[name].table.values.data).digest()
+            if name not in self.found or self.found[name][0] != table:
+                target = _targets(self._known(name, self.unseen), relations, self.request.forget, places)
+                self.found[name] = table, target
+        return {name: target for name, (_, target) in self.found.items()}
 
     def gaps(self, targets: dict[str, Knowledge]) -> dict[str, Knowledge]:
-        """By memory (forgotten, 2): how much better each is known than it should be."""
+        """By memory (forgotten, 2): how much better each is known than it should be.
+
+        Of a few, that were named, an end that stands too low does not hold up the other, which moves with it.
+        """
         found = {name: self._known(name) - target for name, target in targets.items()}
-        if self.request.goal == "suppress":  # there is no such thing as too low
-            return {name: np.maximum(gap, 0) for name, gap in found.items()}
+        for name, gap in found.items():
+            if self.request.goal == "suppress":  # there is no such thing as too low
+                found[name] = np.maximum(gap, 0)
+            elif self.few:
+                found[name] = np.where((gap > 0).any(1, keepdims=True), np.maximum(gap, 0), gap)
         return found
 
     def _known(self, name: str, sampler: Sampler | None = None) -> Knowledge:
-        return knowledge(self.learner, self.memories[name], self.forgotten if sampler is None else sampler)
+        sampler = self.forgotten if sampler is None else sampler
+        return knowledge(self.learner, self.memories[name], sampler, odds=self.few)
 
     # --- interference
 
@@ -164,17 +177,18 @@ class Unlearner:
             targets = self.targets()  # the unseen are disturbed, too
             gaps = self.gaps(targets)
             before, furthest = furthest, max(abs(_excess(gap)) / self.close[name] for name, gap in gaps.items())
-            if furthest <= 0.5 or furthest > 0.9 * before:  # there, or as near as it gets
-                break
-            for _ in range(LOOK_EVERY):
-                self._confuse_all(self.gaps(targets), random)
+            if furthest <= 0.5 or (furthest > 0.9 * before and not self.few):  # there, or as near as it gets
+                return self._are_small(gaps)
+            for epoch in range(LOOK_EVERY):
+                self._confuse_all(self.gaps(targets) if epoch else gaps, random)
         return self.is_content()
 
     def is_content(self, within: float = 1.0) -> bool:
         """Whether what has to go stands where it should, or so many times as far from it."""
-        if not len(self.request.forget):
-            return True
-        return all(_excess(gap) <= within * self.close[name] for name, gap in self.gaps(self.targets()).items())
+        return not len(self.request.forget) or self._are_small(self.gaps(self.targets()), within)
+
+    def _are_small(self, gaps: dict[str, Knowledge], within: float = 1.0) -> bool:
+        return all(_excess(gap) <= within * self.close[name] for name, gap in gaps.items())
 
     def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
         """An epoch over the forgotten."""
@@ -276,16 +290,28 @@ class Unlearner:
             _move(memory.table, batch, each, wanted, self._others(name), only=mended)
 
 
-def knowledge(learner: Learner, memory: Memory, sampler: Sampler) -> Knowledge:
-    """(triples, 2): the log of each triple's share, by side, among a sample of entities that is the same for all."""
+def knowledge(learner: Learner, memory: Memory, sampler: Sampler, *, odds: bool = False) -> Knowledge:
+    """(triples, 2): the log of each triple's share, by side, among a sample of entities that is the same for all; or
+    of its odds, by which its score can be told however well it is known."""
     found = np.zeros((len(sampler.triples), len(Side)))
     for start in range(0, len(found), 512):
         chosen = np.arange(start, min(start + 512, len(found)))
         for side in Side:
             batch = sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)
             scores = learner.forward(memory.table, memory.relations, batch).scores
-            share = probabilities(scores, batch.masked, 1.0)[:, 0]
-            found[chosen, side] = np.log(np.maximum(share, 1e-30))
+            if odds:
+                found[chosen, side] = log_odds(scores, batch.masked)
+            else:
+                share = probabilities(scores, batch.masked, 1.0)[:, 0]
+                found[chosen, side] = np.log(np.maximum(share, 1e-30))
+    return found
+
+
+def log_odds(scores: Floats, masked: Mask) -> Floats:
+    """(batch,): of the positive against all others; a share near one would not tell how near."""
+    others = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
+    top = others.max(1, keepdims=True)
+    found: Floats = scores[:, 0] - top[:, 0] - np.log(np.exp(others - top).sum(1))
     return found
 
 

@@ -127,7 +127,7 @@ def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]
 def _asked(source: Path, wish: Wish) -> dict[str, list[Labels]]:
     """The forgotten triples that were learned, by client: from the file, or from the data if it still has them."""
     if wish.triples is not None:
-        frame = read_file(wish.triples).frame
+        frame = read_file(Path(wish.triples)).frame
         labels = list(zip(*(frame[column].to_list() for column in COLUMNS), strict=True))
         if wish.client is None:
             raise InputError("whose triples?", where=wish.triples, remedy="give --client")

@@ -20,7 +20,7 @@ from fedlu.seeds import generator
 class Wish:
     """One of these kinds; `client` narrows it to one owner, and is needed for a file of triples."""
 
-    triples: Path | None = None
+    triples: str | Path | None = None
     forget_sets: bool = False
     fraction: float = 0.0
     seed: int = 0
@@ -118,8 +118,8 @@ def _same(client: ClientGraph, keys: np.ndarray) -> Marks:
     return {split: np.isin(client.vocabulary.keys(client.split(split)), keys) for split in (*SPLITS, "forget")}
 
 
-def _listed(client: ClientGraph, path: Path) -> Marks:
-    frame, vocabulary = read_file(path).frame, client.vocabulary
+def _listed(client: ClientGraph, path: str | Path) -> Marks:
+    frame, vocabulary = read_file(Path(path)).frame, client.vocabulary
     wanted = list(zip(*(frame[column].to_list() for column in COLUMNS), strict=True))
     held = set(vocabulary.labels(client.known))
     missing = [" ".join(triple) for triple in wanted if triple not in held]
