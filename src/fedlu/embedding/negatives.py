@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlu.embedding import kernels, private_kernels
 from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.optimizers import Touched
 from fedlu.embedding.ranking import FilterIndex, Queries, Side
 from fedlu.graph.triples import Triples
 
@@ -25,6 +27,16 @@ class Batch:
     picks: NDArray[np.int32] | None  # (batch, n): which of these are a query's own; None if all are
     masked: NDArray[np.bool_]  # (batch, 1 + n): negatives that are true answers; column 0 is the answer, never masked
     weights: Floats  # (batch,)
+
+    @cached_property
+    def entities(self) -> Ids:
+        """(2 * batch + entities,): anchors, answers and negatives; what every table is asked for, and taught."""
+        return np.concatenate([self.queries.anchors, self.answers, self.negatives])
+
+    @cached_property
+    def touched(self) -> Touched:
+        """The rows of these entities, each once."""
+        return Touched.by(self.entities)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ class FilterIndex:
         questions, offsets = self.questions[queries.side], self.offsets[queries.side]
         wanted = queries.anchors * self.relations + queries.relations
         place = np.searchsorted(questions, wanted)
-        found = np.append(questions, -1)[place] == wanted
+        if not len(questions):
+            return place, place
+        found = questions[np.minimum(place, len(questions) - 1)] == wanted
         starts = offsets[place]
         return starts, np.where(found, offsets[np.minimum(place + 1, len(questions))], starts)
 

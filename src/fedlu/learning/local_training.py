@@ -86,12 +86,13 @@ class Learner:
         return Side.TAIL if self.reciprocal else side
 
     def forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
-        queries = batch.queries
+        queries, size = batch.queries, len(batch.answers)
+        taken = take_rows(table.values, batch.entities)
         rows = Rows(
-            anchors=take_rows(table.values, queries.anchors),
+            anchors=taken[:size],
             relations=take_rows(relations.values, self._relation_rows(queries.relations, queries.side)),
-            answers=take_rows(table.values, batch.answers),
-            negatives=take_rows(table.values, batch.negatives),
+            answers=taken[size : 2 * size],
+            negatives=taken[2 * size :],
             picks=batch.picks,
         )
         return Pass(rows, *self.scorer.forward(rows, self._compare_as(queries.side)), self)
@@ -129,7 +130,7 @@ class Learner:
 
     def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None, *, only: Mask | None = None) -> None:
         """Update the rows of a batch, or only those of them that are marked."""
-        touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers, batch.negatives]))
+        touched = batch.touched
         summed = touched.sum(gradient.anchors, gradient.answers, gradient.negatives)
         if only is not None:
             marked = only[touched.rows]
