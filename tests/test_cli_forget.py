@@ -27,7 +27,7 @@ def test_forget_then_audit(learned: Path, tmp_path: Path, capsys: pytest.Capture
     code, out, err = run("forget", learned / "run", "--forget-sets", "--out", tmp_path / "out", capsys=capsys)
     assert code == 0, err
     assert out.startswith("forgot ")
-    assert f"next: fedlu audit {tmp_path / 'out'}" in out
+    assert f"next: fedlu audit {tmp_path / 'out'} --forget-sets" in out
     code, out, err = run("audit", tmp_path / "out", "--no-retrain", capsys=capsys)
     assert code == 0
     for word in ("forget", "neighbourhood", "membership AUC", "asked: ", "approximate unlearning"):

@@ -183,10 +183,38 @@ def test_pairs_have_the_same_relation(random: np.random.Generator) -> None:
 )
 def test_verdicts(mine: float, low: float, high: float, reference: float, said: str) -> None:
     found = {
-        "forgotten": {"local": {"auc": mine, "low": low, "high": high}},
+        "forgotten": {"local": {"auc": mine, "low": low, "high": high, "members": audits.FEWEST}},
         "retrained": {"local": {"auc": reference}},
     }
     assert audits.verdict(found, "local") == said
+    found["forgotten"]["local"]["members"] -= 1
+    assert audits.verdict(found, "local") == "not enough triples to tell"
+
+
+def test_only_the_whole_request_is_audited(world: Path, tmp_path: Path) -> None:
+    """Else one could pick those that look best, under the hash of all of them."""
+    client = load(world / "umls").clients[0]
+    lines = ["\t".join(triple) + "\n" for triple in client.vocabulary.labels(client.train[:3])]
+    asked, part = tmp_path / "asked.tsv", tmp_path / "part.tsv"
+    asked.write_text("".join(lines))
+    part.write_text(lines[0])
+    forgetting.forget(world / "run", tmp_path / "out", triples=asked, client=client.name)
+    for wish in ({"triples": part, "client": client.name}, {}):
+        with pytest.raises(InputError, match=r"not the request of 3 triples|are not in the ledger"):
+            audits.audit(tmp_path / "out", retrain=False, **wish)
+    assert not (tmp_path / "out" / "audit.json").exists()
+    asked.write_text("".join(reversed(lines)))  # in whatever order
+    assert audits.audit(tmp_path / "out", retrain=False, triples=asked, client=client.name)[0]["reach"]["asked"] == 3
+
+
+def test_what_was_never_learned_is_not_audited(world: Path, tmp_path: Path) -> None:
+    client = load(world / "umls").clients[0]
+    (tmp_path / "valid.tsv").write_text("\t".join(client.vocabulary.labels(client.valid[:1])[0]) + "\n")
+    wish = {"triples": tmp_path / "valid.tsv", "client": client.name}
+    facts = forgetting.forget(world / "run", tmp_path / "out", **wish)
+    assert (facts["forgotten"], facts["dropped"]) == ({client.name: 0}, 1)
+    with pytest.raises(InputError, match="never learned"):
+        audits.audit(tmp_path / "out", retrain=False, **wish)
 
 
 def graph(rows: list[tuple[int, int, int]]) -> ClientGraph:

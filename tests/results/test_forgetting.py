@@ -222,6 +222,11 @@ def test_refusals(world: Path, tmp_path: Path) -> None:
         forgetting.forget(world / "run", world / "forgot", forget_sets=True)
     with pytest.raises(InputError, match="no finished run"):
         forgetting.forget(tmp_path / "nowhere", tmp_path / "out", forget_sets=True)
+    for inside, what in ((world / "run" / "checkpoints" / "new", "the run"), (world / "umls" / "new", "the data")):
+        with pytest.raises(InputError, match=f"is inside {what}; choose an --out beside it"):
+            forgetting.forget(world / "run", inside, forget_sets=True, purge=True)
+        assert not inside.exists()
+    assert snapshot(world / "run") == before
 
 
 def test_a_centralized_run_has_no_clients_to_ask(world: Path, tmp_path: Path) -> None:
@@ -363,6 +368,7 @@ def test_of_cycles_that_are_as_good_the_last_is_kept() -> None:
     """Decay goes on mending what a sample of the valid triples does not tell."""
     site = OneSite([True] * 20)
     _, events = forgotten_by(site, [0.5, 0.3, 0.299], cycles=20)
+    assert not any(event.restored for event in events)
     assert [event.valid for event in events] == [{"local": 0.3}, {"local": 0.299}]
     assert site.kept == [2]
 

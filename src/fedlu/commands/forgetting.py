@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,7 +43,8 @@ def forget(
 
     The clients concerned confuse what has to go, in their local and in their global rows, and rehearse what stays; the
     server averages after each step, so that the others receive rows that have forgotten. The new run keeps a ledger of
-    salted hashes: `fedlu learn --ledger` will not learn these triples again. Remove them from your data as well.
+    salted hashes: `fedlu learn --ledger` will not learn these triples again. Remove them from your data as well, after
+    `fedlu audit`, which compares with RUN as it was.
 
     Examples:
 
@@ -78,11 +80,28 @@ def forget(
     with ForgettingBoard() as board:
         facts = forgetting.forget(run, out, goal=goal, without=without, purge=purge, watch=board.show, **wish)
     gone = ", ".join(f"{number:,} at {name}" for name, number in facts["forgotten"].items())
-    screen.print(f"forgot {gone} in {facts['cycles']} cycles and {facts['seconds']:.1f} s; next: fedlu audit {out}")
-    if not facts["reached"]:
+    took = f"in {facts['cycles']} cycles and {facts['seconds']:.1f} s"
+    screen.print(f"forgot {gone} {took}; next: {_audit_command(out, wish)}")
+    if unseen := facts["dropped"] - sum(facts["forgotten"].values()):
+        notes.print(f"{unseen:,} more stood in valid or test: never learned, they are out of the data from now on")
+    if entity and not facts["reached"]:
+        notes.print("its rows are erased; rows beside it were changed as far as the cycles allowed")
+    elif not facts["reached"]:
         notes.print("the goal was not quite reached within the cycles allowed; the audit shows how close it is")
+    elif not facts["restored"]:
+        notes.print("what is kept has suffered: the valid MRR did not come all the way back; the audit shows how much")
     for path in facts["purged"]:
         screen.print(f"deleted {path}")
+
+
+def _audit_command(out: Path, wish: dict[str, Any]) -> str:
+    """With the request, which the run does not store."""
+    words = ["fedlu", "audit", str(out)]
+    for name, value in wish.items():
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            words.append(option if value is True else f"{option}={value}")
+    return shlex.join(words)
 
 
 def audit(

@@ -128,6 +128,8 @@ class ForgetEvent:
     bytes_down: dict[str, int]
     seconds: float
     finished: bool
+    restored: bool
+    """Whether the valid MRR of every view is back within the tolerance."""
 
 
 def forget(server: Server, transport: Transport, *, cycles: int, tolerance: float) -> Iterator[ForgetEvent]:
@@ -145,7 +147,7 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         up, down = dict.fromkeys(server.rows, 0), dict.fromkeys(server.rows, 0)
         content = _forget_step(server, transport, 3 * cycle - 2, "interference", up, down)
         content = content and _forget_step(server, transport, 3 * cycle - 1, "look", up, down)
-        valid, reached = None, False
+        valid, reached, restored = None, False, False
         if content:
             valid = _mrr(measure(server, transport, cycle, "valid"))
             mrr = sum(valid.values()) / len(valid)
@@ -160,7 +162,7 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         if finished:
             server.table = table if best_cycle else server.table
             transport.keep(Keep(best_cycle or cycle, views))
-        yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished)
+        yield ForgetEvent(cycle, content, valid, up, down, time.perf_counter() - start, finished, restored)
         if finished:
             return
 

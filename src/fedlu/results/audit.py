@@ -28,13 +28,15 @@ from fedlu.graph.ledger import Ledger
 from fedlu.graph.sources import read_file
 from fedlu.graph.triples import COLUMNS, Triples
 from fedlu.results import evidence, files, runs
-from fedlu.results.forgetting import FORGETTING, carry_over
+from fedlu.results.forgetting import FORGETTING, carry_over, request_hash
 from fedlu.results.requests import Wish, choose
 
 SAMPLE = 5000
 """Retained triples of a client that are ranked, at most; and of the neighbourhood."""
 CLOSE = 0.03
 """How far an attack on the forgotten may be from one on the re-trained model to be called indistinguishable."""
+FEWEST = 5
+"""Forgotten triples, matched with others of their relation, from which an attack can be judged at all."""
 STATEMENT = (
     "This is approximate unlearning: the evidence is empirical, and no proof. "
     "Re-training without the triples is the exact fallback."
@@ -69,6 +71,7 @@ def audit(
     ledger, retained = Ledger.read(run), runs.data_of(run)
     asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
     _check(ledger, asked, run)
+    _check_whole(ledger, asked, facts, run, listed="triples" in wish)
     exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, retrain, watch)
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
@@ -102,6 +105,7 @@ def _cost(run: Path, facts: dict[str, Any], retrain: bool) -> dict[str, Any]:
         "forgetting bytes": facts["bytes"],
         "cycles": facts["cycles"],
         "reached": facts["reached"],
+        "restored": facts.get("restored"),
         "retraining seconds": runs.read_metrics(run / "retrained")["seconds"]["learning"] if retrain else None,
     }
 
@@ -152,6 +156,23 @@ def _check(ledger: Ledger, asked: dict[str, list[Labels]], run: Path) -> None:
         if strangers:
             what = f"{len(strangers)} of these {len(labels)} triples of {client} are not in the ledger"
             raise InputError(what, where=run, remedy="give the request as it was given to `fedlu forget`")
+
+
+def _check_whole(
+    ledger: Ledger, asked: dict[str, list[Labels]], facts: dict[str, Any], run: Path, *, listed: bool
+) -> None:
+    """Part of a request, or an earlier one, would give evidence of something else than what was asked for."""
+    if not any(facts["forgotten"].values()):
+        what = "what went was in no train set: it was never learned, and there is nothing to audit"
+        raise InputError(what, where=run, remedy="audit a run that forgot triples of train")
+    if listed:
+        hashes = {ledger.hash(client, *triple) for client, labels in asked.items() for triple in labels}
+        is_whole = request_hash(hashes) == facts["hashes"]["request"]
+    else:
+        is_whole = all(len(asked.get(name, [])) >= number for name, number in facts["forgotten"].items())
+    if not is_whole:
+        what = f"this is not the request of {sum(facts['forgotten'].values()):,} triples that was forgotten here"
+        raise InputError(what, where=run, remedy="give the whole request, as it was given to `fedlu forget`")
 
 
 def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
@@ -323,7 +344,7 @@ def verdict(membership: dict[str, Any], view: str) -> str:
     found = membership["forgotten"][view]
     mine = found["auc"]
     reference = membership["retrained"][view]["auc"] if "retrained" in membership else 0.5
-    if not np.isfinite(mine) or not np.isfinite(reference):
+    if not np.isfinite(mine) or not np.isfinite(reference) or found["members"] < FEWEST:
         return "not enough triples to tell"
     if abs(mine - reference) <= CLOSE or found["low"] <= reference <= found["high"]:
         return "indistinguishable"

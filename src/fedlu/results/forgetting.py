@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -62,6 +62,12 @@ def forget(
     run, out = Path(run), Path(out)
     _refuse(run, out, goal, without)
     config = files.read_json(run / "config.json")
+    for place, what in (
+        (run, "the run"),
+        (Path(config["data"]), "the data"),
+    ):  # where --purge or a reader would find it
+        if place.resolve() in out.resolve().parents:
+            raise InputError(f"is inside {what}", where=out, remedy="choose an --out beside it")
     settings = Settings(**config["settings"])
     data = runs.data_of(run)
     chosen = choose(data, Wish(**wish))
@@ -90,6 +96,7 @@ def forget(
         "forgotten": {name: int(marks["train"].sum()) for name, marks in chosen.marks.items()},
         "dropped": chosen.count(),
         "reached": any(event.content for event in events),
+        "restored": any(event.restored for event in events),
         "cycles": len(events),
         "seconds": seconds,
         "bytes": {
@@ -97,7 +104,7 @@ def forget(
             "down": sum(sum(event.bytes_down.values()) for event in events),
         },
         "hashes": {
-            "request": hashlib.sha256("".join(sorted(ledger.triples - former.triples)).encode()).hexdigest(),
+            "request": request_hash(ledger.triples - former.triples),
             "config": hashlib.sha256(json.dumps(config["settings"], sort_keys=True).encode()).hexdigest(),
             "data before": data.fingerprint,
             "data after": retained.fingerprint,
@@ -108,6 +115,11 @@ def forget(
     }
     _write(out, after, config, ledger, retained, events, facts)
     return {**facts, "purged": _purge(run, out) if purge else []}
+
+
+def request_hash(hashes: Collection[str]) -> str:
+    """Of the ledger's hashes of a request's triples."""
+    return hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()
 
 
 def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
