@@ -35,7 +35,7 @@ SAMPLE = 5000
 """Retained triples of a client that are ranked, at most; and of the neighbourhood."""
 CLOSE = 0.03
 """How far an attack on the forgotten may be from one on the re-trained model to be called indistinguishable."""
-FEWEST = 5
+FEWEST = 20
 """Forgotten triples, matched with others of their relation, from which an attack can be judged at all."""
 STATEMENT = (
     "This is approximate unlearning: the evidence is empirical, and no proof. "
