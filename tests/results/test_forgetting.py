@@ -229,6 +229,13 @@ def test_refusals(world: Path, tmp_path: Path) -> None:
     assert snapshot(world / "run") == before
 
 
+def test_data_given_in_memory_is_asked_for(tmp_path: Path) -> None:
+    data = partition(read("nations"), clients=2, by="random", seed=1, forget=0.02)
+    runs.learn(data, out=tmp_path / "run", dimension=8, rounds=2, warm_rounds=1)
+    with pytest.raises(InputError, match="its data was given in memory"):
+        forgetting.forget(tmp_path / "run", tmp_path / "out", forget_sets=True)
+
+
 def test_a_centralized_run_has_no_clients_to_ask(world: Path, tmp_path: Path) -> None:
     runs.learn(world / "umls", method="centralized", out=tmp_path / "run", dimension=8, rounds=1)
     with pytest.raises(InputError, match="a centralized run; re-train it"):

@@ -71,7 +71,7 @@ def audit(
     ledger, retained = Ledger.read(run), runs.data_of(run)
     asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
     _check(ledger, asked, run)
-    _check_whole(ledger, asked, facts, run, listed="triples" in wish)
+    _check_whole(ledger, asked, facts, run, listed=wish.get("triples") is not None)
     exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, retrain, watch)
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]

@@ -62,12 +62,6 @@ def forget(
     run, out = Path(run), Path(out)
     _refuse(run, out, goal, without)
     config = files.read_json(run / "config.json")
-    for place, what in (
-        (run, "the run"),
-        (Path(config["data"]), "the data"),
-    ):  # where --purge or a reader would find it
-        if place.resolve() in out.resolve().parents:
-            raise InputError(f"is inside {what}", where=out, remedy="choose an --out beside it")
     settings = Settings(**config["settings"])
     data = runs.data_of(run)
     chosen = choose(data, Wish(**wish))
@@ -133,6 +127,10 @@ def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
         raise InputError("a centralized run", where=run, remedy=remedy)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("is in use", where=out, remedy="choose another --out")
+    data = files.read_json(run / "config.json")["data"] or run
+    for place, what in ((run, "the run"), (data, "the data")):  # --purge would delete it, or a reader take it for data
+        if Path(place).resolve() in out.resolve().parents:
+            raise InputError(f"is inside {what}", where=out, remedy="choose an --out beside it")
     check_target(out)
 
 
