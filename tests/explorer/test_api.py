@@ -101,6 +101,32 @@ def test_questions_asked_at_once_are_answered_as_if_alone(run: LearnedRun) -> No
     assert asyncio.run(together()) == alone
 
 
+def test_questions_of_one_kind_go_together_and_the_oldest_goes_first(
+    run: LearnedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h, r, t = triple_of(run)
+    tails = [answers.asked(run, NORTH, r, h, None, 4, new_only) for new_only in (False, True)]
+    heads = [answers.asked(run, NORTH, r, None, t, 4, new_only) for new_only in (False, True)]
+    order = [tails[0], heads[0], tails[1], heads[1]]
+    batches: list[list[answers.Asked]] = []
+
+    def answer(_: LearnedRun, questions: list[answers.Asked]) -> list[bytes]:
+        batches.append(questions)
+        return [b"%d" % order.index(question) for question in questions]
+
+    async def together() -> list[bytes]:
+        batcher = Batcher(run)
+        batcher.hands = 1
+        try:
+            return await asyncio.gather(*(batcher.ask(question) for question in order))
+        finally:
+            batcher.close()
+
+    monkeypatch.setattr("fedlu.explorer.batching.answer_together", answer)
+    assert asyncio.run(together()) == [b"0", b"1", b"2", b"3"]
+    assert batches == [tails, heads]
+
+
 def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     h, r, _ = triple_of(run)
     question = answers.asked(run, NORTH, r, h, None, 4, False)

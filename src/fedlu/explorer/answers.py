@@ -40,6 +40,11 @@ class Asked:
     top: int
     new_only: bool
 
+    @property
+    def kind(self) -> tuple[str, Side, int]:
+        """Questions of one kind are scored together."""
+        return self.client, self.side, self.top
+
 
 def asked(
     run: LearnedRun, client: str, relation: str, head: str | None, tail: str | None, top: int, new_only: bool
@@ -68,7 +73,7 @@ def answer_together(run: LearnedRun, questions: Sequence[Asked]) -> list[bytes]:
     answers = [b""] * len(questions)
     kinds: dict[tuple[str, Side, int], list[int]] = {}
     for place, question in enumerate(questions):
-        kinds.setdefault((question.client, question.side, question.top), []).append(place)
+        kinds.setdefault(question.kind, []).append(place)
     for (client, side, top), places in kinds.items():
         desk, chosen = run.desk(client), [questions[place] for place in places]
         queries = Queries(

@@ -53,7 +53,7 @@ class Batcher:
 
     async def _serve(self) -> None:
         while self.waiting:
-            batch, self.waiting = self.waiting[:MOST_TOGETHER], self.waiting[MOST_TOGETHER:]
+            batch = self._next()
             questions = list(dict.fromkeys(question for question, _ in batch))
             try:
                 found = dict(zip(questions, await self.work(answer_together, self.run, questions), strict=True))
@@ -66,6 +66,15 @@ class Batcher:
                 if not future.done():  # a reader may have left
                     future.set_result(found[question])
             self._keep(found)
+
+    def _next(self) -> list[tuple[Asked, asyncio.Future[bytes]]]:
+        """The oldest question and others like it, which are scored at once: of one client, side and length."""
+        kind = self.waiting[0][0].kind
+        alike = [place for place, (question, _) in enumerate(self.waiting) if question.kind == kind][:MOST_TOGETHER]
+        batch = [self.waiting[place] for place in alike]
+        for place in reversed(alike):
+            del self.waiting[place]
+        return batch
 
     def _keep(self, found: dict[Asked, bytes]) -> None:
         self.kept.update(found)
