@@ -39,7 +39,10 @@ def test_forget_then_audit(learned: Path, tmp_path: Path, capsys: pytest.Capture
 def test_a_dry_run_names_what_would_go(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     client = load(learned / "nations").clients[0]
     relation = client.vocabulary.relations[0]
-    code, out, _ = run("forget", learned / "run", "--relation", relation, "--dry-run", capsys=capsys)
+    words = ("forget", learned / "run", "--relation", relation, "--dry-run")
+    code, _, err = run(*words, "--goal", "oblivion", capsys=capsys)
+    assert (code, "no goal 'oblivion'" in err) == (2, True)
+    code, out, _ = run(*words, capsys=capsys)
     assert code == 0
     triples = [t for t in client.vocabulary.labels(client.known) if t[1] == relation]
     assert f"{len(triples)} triples would go; nothing was changed" in out

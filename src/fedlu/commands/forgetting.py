@@ -68,6 +68,7 @@ def forget(
         "client": client,
     }
     if dry_run:
+        forgetting.check_goal(goal, without)
         with working(f"reading {run}"):
             data = runs.data_of(run)
             chosen = choose(data, Wish(**wish))

@@ -116,12 +116,16 @@ def request_hash(hashes: Collection[str]) -> str:
     return hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()
 
 
-def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
-    """What cannot be done, said before anything is read at length."""
+def check_goal(goal: str, without: str | None) -> None:
     if goal not in GOALS:
         raise InputError(f"no goal {goal!r}", remedy=f"choose one of {', '.join(GOALS)}")
     if without not in (None, "hard", "soft"):
         raise InputError(f"without {without!r}", remedy="choose hard or soft")
+
+
+def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
+    """What cannot be done, said before anything is read at length."""
+    check_goal(goal, without)
     if runs.read_metrics(run)["method"] == "centralized":
         remedy = "re-train it without the triples: it has no clients that could forget"
         raise InputError("a centralized run", where=run, remedy=remedy)
