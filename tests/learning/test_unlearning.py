@@ -13,9 +13,9 @@ from fedlu.embedding.ranking import FilterIndex, Queries, Side
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Train
 from fedlu.graph import ClientGraph, partition, read
-from fedlu.learning import unlearning
+from fedlu.learning.knowledge import CANDIDATES, Memory, evenly, knowledge, places_of, targets_of
 from fedlu.learning.local_training import Teaching
-from fedlu.learning.unlearning import Memory, Request, Unlearner, knowledge
+from fedlu.learning.unlearning import GOALS, Request, Unlearner
 from fedlu.results.forgetting import CYCLES, request_of
 
 MODELS = ("TransE", "ComplEx", "RotatE")
@@ -135,7 +135,7 @@ def test_interference_touches_only_rows_of_the_forgotten(trained: Client) -> Non
 
 def test_suppressed_are_known_less_than_indistinguishable_ones(trained: Client) -> None:
     found = {}
-    for goal in unlearning.GOALS:
+    for goal in GOALS:
         mine = unlearner(trained, goal)
         mine.interfere(np.random.default_rng(1))
         found[goal] = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
@@ -157,7 +157,7 @@ def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> 
     mine = unlearner(trained)
     raw = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
     random = np.random.default_rng(1)
-    kept = unlearning._evenly(mine.request.retained, mine.request.known)
+    kept = evenly(mine.request.retained, mine.request.known)
     disturbed = np.unique(mine.request.forget[:, [0, 2]])
     for _ in range(3):
         mine.interfere(random)
@@ -170,7 +170,7 @@ def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> 
 def test_decay_gives_back_the_scores_that_were(trained: Client) -> None:
     """Of retained triples: their shares, where a softmax is what is learned, or else their scores as they are."""
     mine = unlearner(trained)
-    kept = unlearning._evenly(mine.request.retained, mine.request.known)
+    kept = evenly(mine.request.retained, mine.request.known)
 
     def scores() -> Any:
         memory, triples = mine.memories["local"], mine.request.retained
@@ -251,14 +251,14 @@ def test_nothing_to_forget_changes_nothing(trained: Client) -> None:
 def test_places_are_spread_within_each_relation() -> None:
     relations = np.repeat([0, 1], 50).astype(np.int32)
     known = np.random.default_rng(2).normal(size=(100, 2))
-    places = unlearning._places(relations, {"local": known}, 1.0)["local"]
+    places = places_of(relations, {"local": known}, 1.0)["local"]
     for relation in (0, 1):
         for side in Side:
             mine, order = places[relations == relation, side], np.argsort(known[relations == relation, side])
             assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in order of knowledge
-    low = unlearning._places(relations, {"local": known}, 0.4)["local"]
+    low = places_of(relations, {"local": known}, 0.4)["local"]
     np.testing.assert_allclose(low, 0.4 * places)
-    few = unlearning._places(relations[:3], {"local": known[:3]}, 1.0)["local"]
+    few = places_of(relations[:3], {"local": known[:3]}, 1.0)["local"]
     assert few.max() <= 0.5
 
 
@@ -267,10 +267,10 @@ def test_targets_are_those_of_the_relation_if_it_has_enough() -> None:
     unseen = np.stack([values, values - 1], axis=1)  # the sides apart
     relations = np.repeat([0, 1], [30, 5]).astype(np.int32)
     forget = np.array([[0, 0, 1], [0, 1, 1]], dtype=np.int32)
-    found = unlearning._targets(unseen, relations, forget, np.array([[0.5, 0.5], [0.0, 0.9]]))
+    found = targets_of(unseen, relations, forget, np.array([[0.5, 0.5], [0.0, 0.9]]))
     assert found.tolist() == [[-1.0, -2.0], [-9.0, -2.0]]  # the second among all, where -9 is the lowest
-    none = unlearning._targets(unseen[:0], relations[:0], forget, np.full((2, 2), 0.5))
-    np.testing.assert_allclose(none, -np.log(unlearning.CANDIDATES))
+    none = targets_of(unseen[:0], relations[:0], forget, np.full((2, 2), 0.5))
+    np.testing.assert_allclose(none, -np.log(CANDIDATES))
 
 
 def test_a_filter_of_the_retained_alone(graph: ClientGraph) -> None:

@@ -34,8 +34,9 @@ from fedlu.federated.messages import (
 )
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
+from fedlu.learning.knowledge import Memory
 from fedlu.learning.local_training import Learner, Pull, Teaching, contrastive_pull, proximal_pull
-from fedlu.learning.unlearning import Memory, Request, Unlearner
+from fedlu.learning.unlearning import Request, Unlearner
 from fedlu.seeds import generator
 
 VIEWS = {"independent": ("local",), "centralized": ("global",)}

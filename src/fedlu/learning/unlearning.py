@@ -1,46 +1,40 @@
 """Forgetting at one client: retroactive interference confuses what has to go, passive decay rehearses what stays.
 
-How well a triple is known, from its head and from its tail, is the log of its share in a softmax over a sample of
-entities (of a few triples, the log of its odds). A triple that was never learned is known to some degree too: deducible
-ones well, surprising ones badly. So what has to go is not driven down without end. Each forgotten triple is given a
-place in the distribution of the client's valid triples of the same relation, which no training has seen, and
-interference stops when it stands there. To suppress, the place is in the lowest part of that distribution. Its rows
-move so that all others change least (`bystanders.py`); and what those others lost all the same is given back to them in
-the same way.
+A triple that was never learned is known to some degree, too, so what has to go is not driven down without end: each
+forgotten triple is given a place among triples that no training has seen (`knowledge.py`), and interference stops when
+it stands there. Its rows move so that all others change least (`bystanders.py`); and what those others lost all the
+same is given back to them in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlu.embedding import losses
-from fedlu.embedding.kernels import Floats, Ids, probabilities
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table, Touched
 from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.graph.triples import Triples
 from fedlu.learning.bystanders import Bystanders, bystanders
+from fedlu.learning.knowledge import (
+    ENOUGH,
+    Knowledge,
+    Memory,
+    evenly,
+    knowledge,
+    places_of,
+    share_to_fill,
+    targets_of,
+)
 from fedlu.learning.local_training import Learner, Pass, Teaching
 
-Knowledge: TypeAlias = NDArray[np.float64]
-"""(triples, 2): how well each is known, from either side."""
-Numbers: TypeAlias = NDArray[np.int32]
-
 GOALS = ("indistinguishable", "suppress")
-SUPPRESSED = {"products": 0.52, "translations": 0.84, "rotations": 0.94}
-"""To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
-far down as the rest does not suffer: where scores are products, rows can be moved further."""
-CANDIDATES = 1024
-"""Entities that a triple is compared with to see how well it is known."""
-ENOUGH = 20
-"""Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 UNSEEN = 8192
 """Valid triples of the relations concerned, that stand for all of them."""
 STEP = 0.25
@@ -70,16 +64,6 @@ CLOSE = 0.05
 they were before."""
 AT_BEST = 0.01
 """Nearer than this nobody need be: what is known by chance alone differs more."""
-
-
-@dataclass
-class Memory:
-    """An entity table and the relations it was kept with; relations are not changed by forgetting."""
-
-    table: Table
-    relations: Table
-    shared: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Rows of the table that other owners have, too."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +97,18 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
-        self.forgotten = _evenly(request.forget, request.known)
+        self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
         some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
-        self.unseen = _evenly(alike[np.sort(some)], request.known)
+        self.unseen = evenly(alike[np.sort(some)], request.known)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
         self.bystanders: dict[str, Bystanders] = {}
         self.found: dict[str, tuple[bytes, Knowledge]] = {}
         known_well = {name: self._known(name) for name in memories}
-        self.places = _places(request.forget[:, 1], known_well, _share(learner, request.goal))
+        self.places = places_of(request.forget[:, 1], known_well, share_to_fill(learner, request.goal))
         before = self.gaps(self.targets()) if len(request.forget) else {}
         self.close = {name: max(CLOSE * _excess(gap), AT_BEST) for name, gap in before.items()}
 
@@ -145,7 +129,7 @@ class Unlearner:
         for name, places in self.places.items():
             table = blake2b(self.memories[name].table.values.data).digest()
             if name not in self.found or self.found[name][0] != table:
-                target = _targets(self._known(name, self.unseen), relations, self.request.forget, places)
+                target = targets_of(self._known(name, self.unseen), relations, self.request.forget, places)
                 self.found[name] = table, target
         return {name: target for name, (_, target) in self.found.items()}
 
@@ -290,31 +274,6 @@ class Unlearner:
             _move(memory.table, batch, each, wanted, self._others(name), only=mended)
 
 
-def knowledge(learner: Learner, memory: Memory, sampler: Sampler, *, odds: bool = False) -> Knowledge:
-    """(triples, 2): the log of each triple's share, by side, among a sample of entities that is the same for all; or
-    of its odds, by which its score can be told however well it is known."""
-    found = np.zeros((len(sampler.triples), len(Side)))
-    for start in range(0, len(found), 512):
-        chosen = np.arange(start, min(start + 512, len(found)))
-        for side in Side:
-            batch = sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)
-            scores = learner.forward(memory.table, memory.relations, batch).scores
-            if odds:
-                found[chosen, side] = log_odds(scores, batch.masked)
-            else:
-                share = probabilities(scores, batch.masked, 1.0)[:, 0]
-                found[chosen, side] = np.log(np.maximum(share, 1e-30))
-    return found
-
-
-def log_odds(scores: Floats, masked: Mask) -> Floats:
-    """(batch,): of the positive against all others; a share near one would not tell how near."""
-    others = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
-    top = others.max(1, keepdims=True)
-    found: Floats = scores[:, 0] - top[:, 0] - np.log(np.exp(others - top).sum(1))
-    return found
-
-
 def _excess(gap: Knowledge) -> float:
     """How much too well the forgotten are known, in the mean; a few, that were named, do not make up for each other.
 
@@ -323,10 +282,6 @@ def _excess(gap: Knowledge) -> float:
     mean = float(np.maximum(gap, 0).mean()) if len(gap) < ENOUGH else float(gap.mean())
     chance = 0.0 if len(gap) < ENOUGH else float(gap.std() / np.sqrt(gap.size))
     return float(np.sign(mean) * max(0.0, abs(mean) - chance))
-
-
-def _evenly(triples: Triples, known: FilterIndex) -> Sampler:
-    return Sampler(triples, known, np.ones(len(triples), dtype=np.float32), private=False)
 
 
 def _some(random: np.random.Generator, numbers: Ids, most: int) -> Ids:
@@ -339,48 +294,6 @@ def _pieces(random: np.random.Generator, number: int, size: int) -> Iterator[tup
         order = random.permutation(number)
         for start in range(0, number, size):
             yield order[start : start + size], side
-
-
-def _share(learner: Learner, goal: str) -> float:
-    if goal != "suppress":
-        return 1.0
-    if learner.loss == "cross_entropy":
-        return SUPPRESSED["products"]
-    return SUPPRESSED["rotations" if learner.relations_are_phases else "translations"]
-
-
-def _places(relations: Numbers, known: dict[str, Knowledge], share: float) -> dict[str, Knowledge]:
-    """By memory (forgotten, 2): the place of each in its relation's distribution, by how well it was known before.
-
-    Only the given share of the distribution is filled, from its low end. Within a relation the places are spread
-    evenly; a few triples alone are placed in the lower half, since a single one that came to stand high would not look
-    forgotten to anyone.
-    """
-    random, places = np.random.default_rng(0), {}
-    for name, values in known.items():
-        place = np.empty_like(values)
-        for side in Side:
-            order = np.lexsort((values[:, side], relations))
-            groups = relations[order]
-            first = np.searchsorted(groups, groups, side="left")
-            size = np.searchsorted(groups, groups, side="right") - first
-            spread = (np.arange(len(order)) - first + random.uniform(size=len(order))) / np.maximum(size, 1)
-            place[order, side] = spread if len(order) >= ENOUGH else np.minimum(spread, 0.5)
-        places[name] = share * place
-    return places
-
-
-def _targets(unseen: Knowledge, relations: Numbers, forget: Triples, places: Knowledge) -> Knowledge:
-    """(forgotten, 2): how well a triple at its place is known, among unseen ones of its relation, or among all."""
-    found = np.full(places.shape, -np.log(CANDIDATES))  # nothing to compare with: as good as a guess
-    if not len(unseen):
-        return found
-    for relation in np.unique(forget[:, 1]):
-        chosen, of_it = forget[:, 1] == relation, unseen[relations == relation]
-        for side in Side:
-            values = of_it[:, side] if len(of_it) >= ENOUGH else unseen[:, side]
-            found[chosen, side] = np.quantile(values, places[chosen, side])
-    return found
 
 
 def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystanders, only: Mask | None = None) -> None:

@@ -7,7 +7,6 @@ are counted. The audit is given the request again and checks it against the ledg
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import time
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.ledger import Ledger
 from fedlu.graph.sources import read_file
 from fedlu.graph.triples import COLUMNS, Triples
-from fedlu.results import evidence, files, runs
+from fedlu.results import audit_words, evidence, files, runs
 from fedlu.results.forgetting import FORGETTING, carry_over, request_hash
 from fedlu.results.requests import Wish, choose
 
@@ -86,7 +85,7 @@ def audit(
     result["cost"] = _cost(run, facts, retrain) | {"audit seconds": time.perf_counter() - start}
     result |= _provenance(facts, config)
     files.write_json(run / "audit.json", as_plain(result))
-    (run / "audit.md").write_text(in_words(result), encoding="utf-8")
+    (run / "audit.md").write_text(audit_words.in_words(result), encoding="utf-8")
     return result, shown
 
 
@@ -351,7 +350,7 @@ def verdict(membership: dict[str, Any], view: str) -> str:
     return "under-forgotten" if mine > reference else "over-forgotten"
 
 
-# --- words ---------------------------------------------------------------------------------------------------------
+# --- at a site -----------------------------------------------------------------------------------------------------
 
 
 def audit_of_one(raw: Client, forgotten: Client, asked: list[Labels]) -> dict[str, Any]:
@@ -373,39 +372,3 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_plain(each) for key, each in value.items()}
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def in_words(result: dict[str, Any]) -> str:
-    """The audit as a page of Markdown."""
-    models = [name for name in ("raw", "forgotten", "retrained") if name in result]
-    lines = [f"# Audit of forgetting: {result['federation']}, {result['model']}, {result['method']}", ""]
-    lines += [f"Goal: {result['goal']}. {result['statement']}", ""]
-    for view, said in result["verdict"].items():
-        against = "re-training" if "retrained" in result else "a coin (no re-trained model was made)"
-        lines.append(f"- **{view}: {said}**, by comparison with {against}")
-    for metric in ("hits@1", "mrr", "hits@3", "hits@10"):
-        sets = ("forget", "test", "retained", "neighbourhood")
-        lines += ["", f"## {metric} x 100", "", "| view | set | " + " | ".join(models) + " |"]
-        lines.append("|---|---|" + "---|" * len(models))
-        for view in result["verdict"]:
-            for name in sets:
-                cells = [result[model][view].get(name, {}).get(metric) for model in models]
-                shown = ["" if cell is None else f"{100 * cell:.2f}" for cell in cells]
-                lines.append(f"| {view} | {name} | " + " | ".join(shown) + " |")
-    lines += ["", "## Membership inference", "", "| view | model | AUC | 95 % | caught at 1 % false alarms | pairs |"]
-    lines.append("|---|---|---|---|---|---|")
-    for model, views in result["membership"].items():
-        for view, found in views.items():
-            between = f"{found['low']:.3f} to {found['high']:.3f}"
-            lines.append(
-                f"| {view} | {model} | {found['auc']:.3f} | {between} | {found['caught']:.3f} | {found['members']} |"
-            )
-    lines += ["", "## Relearning: steps until the forgotten are known as well as before", ""]
-    lines += [f"- {model}: {json.dumps(steps)}" for model, steps in result["relearning"].items()] or ["- not measured"]
-    lines += ["", "## What forgetting cannot reach", ""]
-    lines += [f"- {name}: {number}" for name, number in result["reach"].items()]
-    lines += ["", "## Cost, hashes, versions", ""]
-    for part in ("cost", "hashes", "versions"):
-        lines += [f"- {name}: {value}" for name, value in result[part].items()]
-    lines += [f"- {name} is absent: {why}" for name, why in result["absent"].items()]
-    return "\n".join(lines) + "\n"

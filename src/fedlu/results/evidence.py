@@ -15,7 +15,7 @@ from fedlu.embedding.ranking import FilterIndex
 from fedlu.federated.client import Client
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
-from fedlu.learning.unlearning import Memory, knowledge
+from fedlu.learning.knowledge import Memory, knowledge
 
 Numbers: TypeAlias = NDArray[np.int64]
 Known: TypeAlias = NDArray[np.float64]
