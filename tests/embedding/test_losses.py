@@ -126,15 +126,24 @@ def distillation(
 
 def test_mutual_distillation_is_both_distillations(made: Made) -> None:
     scores, teacher, masked, weights = made
-    local, avatar = losses.mutual_distillation(scores, teacher, masked, weights, 2.0)
-    np.testing.assert_allclose(local, distillation(scores, teacher, masked, weights, 2.0)[0], rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(avatar, distillation(teacher, scores, masked, weights, 2.0)[0], rtol=1e-4, atol=1e-7)
-    assert (local[masked] == 0).all()
+    local, avatar = np.ones_like(scores), np.full_like(scores, 2.0)  # they are added to
+    losses.add_mutual_distillation(local, avatar, *made[:2], masked, weights, 2.0, to_local=0.5, to_avatar=3.0)
+    for_local, for_avatar = (
+        distillation(*pair, masked, weights, 2.0)[0] for pair in ((scores, teacher), (teacher, scores))
+    )
+    np.testing.assert_allclose(local - 1, 0.5 * for_local, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(avatar - 2, 3.0 * for_avatar, rtol=1e-4, atol=1e-6)
+    assert (local[masked] == 1).all()
+
+
+def test_one_student_alone(made: Made) -> None:
+    found = losses.distillation(*made, 2.0)
+    np.testing.assert_allclose(found, distillation(*made, 2.0)[0], rtol=1e-4, atol=1e-7)
 
 
 def test_a_student_like_its_teacher_has_nothing_to_learn(made: Made) -> None:
     scores, _, masked, weights = made
-    slopes, _ = losses.mutual_distillation(scores, scores + 5, masked, weights, 1.0)  # a shift leaves the distribution
+    slopes = losses.distillation(scores, scores + 5, masked, weights, 1.0)  # a shift leaves the distribution
     assert np.abs(slopes).max() < 1e-6
 
 
@@ -142,7 +151,7 @@ def test_following_the_slopes_brings_the_student_to_the_teacher(made: Made) -> N
     scores, teacher, masked, weights = made
     before = distillation(scores, teacher, masked, weights, 1.0)[1]
     for _ in range(300):
-        scores = scores - 5 * losses.mutual_distillation(scores, teacher, masked, weights, 1.0)[0]
+        scores = scores - 5 * losses.distillation(scores, teacher, masked, weights, 1.0)
     assert distillation(scores, teacher, masked, weights, 1.0)[1] < before / 20
 
 

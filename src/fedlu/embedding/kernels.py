@@ -163,25 +163,56 @@ def _log1p(x: Any) -> Any:
     return np.float32(2.0) * z * series
 
 
+@inline
+def _softmax(row: Any, hidden: Any, inverse: Any, out: Any) -> None:
+    top = row[0]  # of what is not masked: a masked place may score far above the rest
+    for k in range(len(row)):
+        top = max(top, row[0] if hidden[k] else row[k])
+    total = np.float32(0)
+    for k in range(len(row)):
+        value = _exp((row[k] - top) * inverse) * np.float32(not hidden[k])
+        out[k] = value
+        total += value
+    for k in range(len(row)):
+        out[k] /= total
+
+
 @fast
 def probabilities(scores: Floats, masked: NDArray[np.bool_], temperature: float) -> Floats:
     """(batch, 1 + n): softmax of each row of scores / temperature; masked places get zero."""
-    batch, width = scores.shape
     result = np.empty_like(scores)
     inverse = np.float32(1 / temperature)
-    for b in prange(batch):
-        row, out, hidden = scores[b], result[b], masked[b]
-        top = row[0]  # of what is not masked: a masked place may score far above the rest
-        for k in range(width):
-            top = max(top, row[0] if hidden[k] else row[k])
-        total = np.float32(0)
-        for k in range(width):
-            value = _exp((row[k] - top) * inverse) * np.float32(not hidden[k])
-            out[k] = value
-            total += value
-        for k in range(width):
-            out[k] /= total
+    for b in prange(len(scores)):
+        _softmax(scores[b], masked[b], inverse, result[b])
     return result
+
+
+@fast
+def add_distillation(
+    slopes: Floats,
+    avatar_slopes: Floats,
+    local: Floats,
+    avatar: Floats,
+    masked: NDArray[np.bool_],
+    weights: Floats,
+    temperature: float,
+    to_local: float,
+    to_avatar: float,
+) -> None:
+    """Add to the slopes of each table, so many times, what the other teaches it: weight * (its softmax - the other's).
+
+    All (batch, 1 + n) but the weights (batch,). In one pass: four passes over scores would take longer than the rest.
+    """
+    width, inverse = local.shape[1], np.float32(1 / temperature)
+    for b in prange(len(local)):
+        mine, theirs = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
+        _softmax(local[b], masked[b], inverse, mine)
+        _softmax(avatar[b], masked[b], inverse, theirs)
+        for_local, for_avatar = np.float32(to_local * weights[b]), np.float32(to_avatar * weights[b])
+        for k in range(width):
+            apart = mine[k] - theirs[k]
+            slopes[b, k] += for_local * apart
+            avatar_slopes[b, k] -= for_avatar * apart
 
 
 @fast
@@ -227,14 +258,14 @@ def sigmoid_slopes(
 
 @compiled
 def mark_known(
-    slots: NDArray[np.int32], starts: Ids, stops: Ids, known: NDArray[np.int32], negatives: int
+    slots: NDArray[np.int32], starts: Ids, stops: Ids, known: NDArray[np.int32], width: int
 ) -> NDArray[np.bool_]:
-    """(batch, negatives): which shared negatives are true answers of a query after all.
+    """(batch, width): which columns of shared negatives are true answers of a query after all.
 
-    slots (entities,) says at which place among the negatives an entity stands, or -1: so the cost is that of walking
+    slots (entities,) says in which column an entity stands, or -1: so the cost is that of walking
     over the known answers, never of searching for a negative among them.
     """
-    marked = np.zeros((len(starts), negatives), dtype=np.bool_)
+    marked = np.zeros((len(starts), width), dtype=np.bool_)
     for i in prange(len(starts)):
         for k in range(starts[i], stops[i]):
             slot = slots[known[k]]
@@ -255,53 +286,81 @@ def take_rows(table: Floats, rows: Ids) -> Floats:
     return taken
 
 
+@inline
+def _sum_into(total: Any, first: Any, second: Any, third: Any, order: Any, start: Any, stop: Any) -> None:
+    """The sum of the rows order[start:stop] of three tables on end."""
+    for at in range(start, stop):
+        place = order[at]
+        if place < len(first):
+            row = first[place]
+        elif place < len(first) + len(second):
+            row = second[place - len(first)]
+        else:
+            row = third[place - len(first) - len(second)]
+        if at == start:
+            total[:] = row
+        else:
+            for k in range(len(total)):
+                total[k] += row[k]
+
+
 @fast
 def sum_rows(first: Floats, second: Floats, third: Floats, order: Ids, starts: Ids) -> Floats:
     """(groups, dim): sums of rows[order[starts[g]:starts[g + 1]]], where the rows are those of three tables on end."""
-    groups, dim = len(starts) - 1, first.shape[1]
-    sums = np.empty((groups, dim), dtype=np.float32)
-    for g in prange(groups):
-        total = sums[g]
-        for at in range(starts[g], starts[g + 1]):
-            place = order[at]
-            if place < len(first):
-                row = first[place]
-            elif place < len(first) + len(second):
-                row = second[place - len(first)]
-            else:
-                row = third[place - len(first) - len(second)]
-            if at == starts[g]:
-                total[:] = row
-            else:
-                for k in range(dim):
-                    total[k] += row[k]
+    sums = np.empty((len(starts) - 1, first.shape[1]), dtype=np.float32)
+    for g in prange(len(sums)):
+        _sum_into(sums[g], first, second, third, order, starts[g], starts[g + 1])
     return sums
 
 
 @compiled
 def adam_step(
-    table: Floats, mean: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float, step: int
+    table: Floats,
+    mean: Floats,
+    square: Floats,
+    rows: Ids,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    order: Ids,
+    starts: Ids,
+    rate: float,
+    step: int,
 ) -> None:
-    """Adam on some rows of a table, in place; moments of other rows stay as they are."""
-    first, second, tiny = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
+    """Adam on some rows of a table, in place; moments of other rows stay as they are. The gradient of each is a sum, as
+    in `sum_rows`, which never leaves the nearest cache."""
+    decay, slow, tiny = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
     one = np.float32(1)
     size = np.float32(rate / (1 - 0.9**step))
     root = np.float32(1 / np.sqrt(1 - 0.999**step))
     for i in prange(len(rows)):
-        row, gradient = table[rows[i]], gradients[i]
-        m, v = mean[rows[i]], square[rows[i]]
-        for k in range(table.shape[1]):
-            m[k] = first * m[k] + (one - first) * gradient[k]
-            v[k] = second * v[k] + (one - second) * gradient[k] * gradient[k]
+        gradient = np.empty(table.shape[1], dtype=np.float32)
+        _sum_into(gradient, first, second, third, order, starts[i], starts[i + 1])
+        row, m, v = table[rows[i]], mean[rows[i]], square[rows[i]]
+        for k in range(len(gradient)):
+            m[k] = decay * m[k] + (one - decay) * gradient[k]
+            v[k] = slow * v[k] + (one - slow) * gradient[k] * gradient[k]
             row[k] -= size * m[k] / (np.sqrt(v[k]) * root + tiny)
 
 
 @compiled
-def adagrad_step(table: Floats, square: Floats, rows: Ids, gradients: Floats, rate: float) -> None:
-    """Adagrad on some rows of a table, in place."""
+def adagrad_step(
+    table: Floats,
+    square: Floats,
+    rows: Ids,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    order: Ids,
+    starts: Ids,
+    rate: float,
+) -> None:
+    """Adagrad on some rows of a table, in place; gradients as above."""
     size, tiny = np.float32(rate), np.float32(1e-10)
     for i in prange(len(rows)):
-        row, gradient, v = table[rows[i]], gradients[i], square[rows[i]]
-        for k in range(table.shape[1]):
+        gradient = np.empty(table.shape[1], dtype=np.float32)
+        _sum_into(gradient, first, second, third, order, starts[i], starts[i + 1])
+        row, v = table[rows[i]], square[rows[i]]
+        for k in range(len(gradient)):
             v[k] += gradient[k] * gradient[k]
             row[k] -= size * gradient[k] / (np.sqrt(v[k]) + tiny)

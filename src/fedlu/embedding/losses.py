@@ -38,17 +38,34 @@ def cross_entropy(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats
     return slopes, loss
 
 
-def mutual_distillation(
-    local: Floats, avatar: Floats, masked: Mask, weights: Floats, temperature: float
-) -> tuple[Floats, Floats]:
-    """The slopes of both distillations, Eq. (localdistillloss) and its mirror, for the local and for the global scores.
+def add_mutual_distillation(
+    slopes: Floats,
+    avatar_slopes: Floats,
+    local: Floats,
+    avatar: Floats,
+    masked: Mask,
+    weights: Floats,
+    temperature: float,
+    *,
+    to_local: float = 1.0,
+    to_avatar: float = 1.0,
+) -> None:
+    """Add the slopes of both distillations, Eq. (localdistillloss) and its mirror, so many times each, to those of the
+    local and of the global scores.
 
     Each is a KL of the student's distribution from the teacher's, who is a constant: so one is the other's negative.
     """
-    taught = kernels.probabilities(local, masked, temperature)
-    taught -= kernels.probabilities(avatar, masked, temperature)
-    taught *= (weights / (weights.sum() * np.float32(temperature)))[:, None]
-    return taught, -taught
+    shares = weights / (weights.sum() * np.float32(temperature))
+    kernels.add_distillation(slopes, avatar_slopes, local, avatar, masked, shares, temperature, to_local, to_avatar)
+
+
+def distillation(student: Floats, teacher: Floats, masked: Mask, weights: Floats, temperature: float) -> Floats:
+    """The slopes of the student's scores alone."""
+    slopes = np.zeros_like(student)
+    add_mutual_distillation(
+        slopes, np.zeros_like(slopes), student, teacher, masked, weights, temperature, to_avatar=0.0
+    )
+    return slopes
 
 
 def hard_confusion(scores: Floats, masked: Mask, weights: Floats, kind: str) -> tuple[Floats, float]:

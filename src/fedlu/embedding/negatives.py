@@ -55,6 +55,11 @@ class Sampler:
         weights = frequency_weights(triples, known) if weighted else np.ones(len(triples), dtype=np.float32)
         return cls(triples, known, weights, private)
 
+    @cached_property
+    def spans(self) -> list[tuple[Ids, Ids]]:
+        """By side (triples,) twice: where the known answers to each triple's question start and stop."""
+        return [self.known.find(question_of(self.triples.astype(np.int64), side)) for side in Side]
+
     def epoch(self, random: np.random.Generator, batch_size: int, negatives: int) -> Iterator[Batch]:
         """Every triple twice, once for each side, in batches of one side, in random order."""
         batches = []
@@ -68,16 +73,16 @@ class Sampler:
 
     def batch(self, chosen: Ids, side: Side, random: np.random.Generator, negatives: int) -> Batch:
         rows = self.triples[chosen].astype(np.int64)
-        queries = Queries(rows[:, 2 - 2 * side], rows[:, 1], side)
+        queries = question_of(rows, side)
         if self.private:
             return self._private_batch(chosen, queries, rows[:, 2 * side], random, negatives)
         entities = self.known.entities
         wrong = np.sort(random.choice(entities, size=min(negatives, entities), replace=False, shuffle=False))
         slots = np.full(entities, -1, dtype=np.int32)
-        slots[wrong] = np.arange(len(wrong))
-        starts, stops = self.known.find(queries)
-        masked = np.zeros((len(rows), 1 + len(wrong)), dtype=np.bool_)
-        masked[:, 1:] = kernels.mark_known(slots, starts, stops, self.known.answers[side], len(wrong))
+        slots[wrong] = np.arange(1, 1 + len(wrong))  # column 0 is the answer's
+        starts, stops = self.spans[side]
+        answers = self.known.answers[side]
+        masked = kernels.mark_known(slots, starts[chosen], stops[chosen], answers, 1 + len(wrong))
         return Batch(queries, rows[:, 2 * side], wrong, None, masked, self.weights[chosen])
 
     def _private_batch(
@@ -89,10 +94,17 @@ class Sampler:
         drawn = np.zeros(entities, dtype=np.bool_)
         drawn[picked.ravel()] = True
         position = (np.cumsum(drawn) - 1).astype(np.int32)  # of an entity among those drawn
-        starts, stops = self.known.find(queries)
+        starts, stops = self.spans[queries.side]
         masked = np.zeros((len(chosen), 1 + negatives), dtype=np.bool_)
-        masked[:, 1:] = private_kernels.mark_picked(picked, starts, stops, self.known.answers[queries.side])
+        masked[:, 1:] = private_kernels.mark_picked(
+            picked, starts[chosen], stops[chosen], self.known.answers[queries.side]
+        )
         return Batch(queries, answers, np.flatnonzero(drawn), position[picked], masked, self.weights[chosen])
+
+
+def question_of(triples: Ids, side: Side) -> Queries:
+    """What is asked when a side of each triple (n, 3) is missing."""
+    return Queries(triples[:, 2 - 2 * side], triples[:, 1], side)
 
 
 def frequency_weights(triples: Triples, known: FilterIndex) -> Floats:
@@ -100,6 +112,6 @@ def frequency_weights(triples: Triples, known: FilterIndex) -> Floats:
     rows = triples.astype(np.int64)
     count = np.zeros(len(rows))
     for side in Side:
-        starts, stops = known.find(Queries(rows[:, 2 - 2 * side], rows[:, 1], side))
+        starts, stops = known.find(question_of(rows, side))
         count += stops - starts + 3
     return (1 / np.sqrt(count)).astype(np.float32)

@@ -32,19 +32,6 @@ class Table:
         return self.memory[name]
 
 
-def adam(table: Table, rows: Ids, gradients: Floats, rate: float) -> None:
-    """Adam, as Kingma and Ba; rows that are not in the batch keep value and moments ("lazy" Adam)."""
-    mean, square = table.remember("mean"), table.remember("square")
-    kernels.adam_step(table.values, mean, square, rows, gradients, rate, table.updates)
-
-
-def adagrad(table: Table, rows: Ids, gradients: Floats, rate: float) -> None:
-    kernels.adagrad_step(table.values, table.remember("square"), rows, gradients, rate)
-
-
-OPTIMIZERS = {"adam": adam, "adagrad": adagrad}
-
-
 @dataclass(frozen=True)
 class Touched:
     """Which rows a batch touches, each once, and which of its gradients belong to each."""
@@ -60,15 +47,48 @@ class Touched:
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         return cls(ordered[first], order, np.append(first, len(ids)))
 
+    @classmethod
+    def each(cls, rows: Ids) -> Touched:
+        """Of rows that are different, with a gradient each."""
+        numbers = np.arange(len(rows) + 1)
+        return cls(rows, numbers[:-1], numbers)
+
     def sum(self, first: Floats, *others: Floats) -> Floats:
         """(touched, width): from one gradient for each id, in up to three parts, to one for each row."""
-        second, third = (*others, first[:0], first[:0])[:2]
-        return kernels.sum_rows(first, second, third, self.order, self.starts)
+        return kernels.sum_rows(*_three(first, *others), self.order, self.starts)
 
 
-def update(table: Table, touched: Touched, gradients: Floats, *, optimizer: str, rate: float) -> None:
-    """One step on the touched rows; gradients (touched, width)."""
+def _three(first: Floats, *others: Floats) -> tuple[Floats, Floats, Floats]:
+    second, third = (*others, first[:0], first[:0])[:2]
+    return first, second, third
+
+
+def adam(table: Table, touched: Touched, gradients: tuple[Floats, Floats, Floats], rate: float) -> None:
+    """Adam, as Kingma and Ba; rows that are not in the batch keep value and moments ("lazy" Adam)."""
+    kernels.adam_step(
+        table.values,
+        table.remember("mean"),
+        table.remember("square"),
+        touched.rows,
+        *gradients,
+        touched.order,
+        touched.starts,
+        rate,
+        table.updates,
+    )
+
+
+def adagrad(table: Table, touched: Touched, gradients: tuple[Floats, Floats, Floats], rate: float) -> None:
+    square = table.remember("square")
+    kernels.adagrad_step(table.values, square, touched.rows, *gradients, touched.order, touched.starts, rate)
+
+
+OPTIMIZERS = {"adam": adam, "adagrad": adagrad}
+
+
+def update(table: Table, touched: Touched, *gradients: Floats, optimizer: str, rate: float) -> None:
+    """One step on the touched rows; gradients as for `Touched.sum`, one for each id, in up to three parts."""
     if optimizer not in OPTIMIZERS:
         raise InputError(f"no optimizer {optimizer!r}", remedy=f"choose one of {', '.join(OPTIMIZERS)}")
     table.updates += 1
-    OPTIMIZERS[optimizer](table, touched.rows, gradients, rate)
+    OPTIMIZERS[optimizer](table, touched, _three(*gradients), rate)

@@ -69,12 +69,31 @@ def _add_gradients(kind: Any, x: Any, y: Any, slope: Any, for_x: Any, for_y: Any
 
 
 @fast
-def own_comparisons(kind: int, queries: Floats, answers: Floats) -> Floats:
-    """(batch,): each query compared with its own answer."""
-    compared = np.empty(len(queries), dtype=np.float32)
-    for b in prange(len(queries)):
-        compared[b] = _compare(kind, queries[b], answers[b])
-    return compared
+def scores_with_own(
+    kind: int, queries: Floats, answers: Floats, compared: Floats, margin: float, is_distance: bool
+) -> Floats:
+    """(batch, 1 + n): the score of each query's own answer, then of those that it was compared with (batch, n)."""
+    batch, n = compared.shape
+    scores, rim = np.empty((batch, 1 + n), dtype=np.float32), np.float32(margin)
+    for b in prange(batch):
+        own = _compare(kind, queries[b], answers[b])
+        scores[b, 0] = rim - own if is_distance else own
+        for k in range(n):
+            scores[b, 1 + k] = rim - compared[b, k] if is_distance else compared[b, k]
+    return scores
+
+
+@fast
+def slopes_of_comparisons(slopes: Floats, is_distance: bool) -> tuple[Floats, Floats]:
+    """(batch,) and (batch, n): from the slopes of scores to those of comparisons, the own answer's and the others'."""
+    batch, n = slopes.shape[0], slopes.shape[1] - 1
+    own, others = np.empty(batch, dtype=np.float32), np.empty((batch, n), dtype=np.float32)
+    sign = np.float32(-1 if is_distance else 1)  # a distance is taken from the margin
+    for b in prange(batch):
+        own[b] = sign * slopes[b, 0]
+        for k in range(n):
+            others[b, k] = sign * slopes[b, 1 + k]
+    return own, others
 
 
 @fast

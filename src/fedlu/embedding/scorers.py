@@ -131,17 +131,11 @@ class Fused(Stateless):
         make, unmake = QUERIES[shape.query]
         queries, memory = make(rows.anchors, rows.relations, side)
         compared, pair_gradient = _compare_negatives(queries, rows, shape.comparison)
-        scores = np.empty((len(queries), 1 + compared.shape[1]), dtype=np.float32)
-        scores[:, 1:] = compared
         kind = private_kernels.KINDS[shape.comparison]
-        scores[:, 0] = private_kernels.own_comparisons(kind, queries, rows.answers)
-        if shape.is_distance:
-            np.subtract(np.float32(self.margin), scores, out=scores)
+        scores = private_kernels.scores_with_own(kind, queries, rows.answers, compared, self.margin, shape.is_distance)
 
         def backward(slopes: Floats) -> Rows:
-            own, others = slopes[:, 0].copy(), slopes[:, 1:].copy()  # a product of rows with gaps takes longer
-            if shape.is_distance:  # it is taken from the margin
-                own, others = -own, -others
+            own, others = private_kernels.slopes_of_comparisons(slopes, shape.is_distance)
             for_queries, for_negatives = pair_gradient(others)
             for_answers = private_kernels.add_own_gradients(kind, queries, rows.answers, own, for_queries)
             for_anchors, for_relations = unmake(for_queries, rows.anchors, memory, side)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,7 +48,8 @@ class Learner:
         self, local: Table, avatar: Table, relations: Table, batch: Batch, teaching: Teaching
     ) -> tuple[float, float]:
         """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global."""
-        mine, theirs = self.forward(local, relations, batch), self.forward(avatar, relations, batch)
+        mine = self.forward(local, relations, batch)
+        theirs = self.forward(avatar, relations, batch, mine.rows.relations)
         slopes, loss = self.predict(mine.scores, batch)
         avatar_slopes, avatar_loss = self.predict(theirs.scores, batch)
         teaching.add(slopes, avatar_slopes, mine.scores, theirs.scores, batch)
@@ -85,12 +86,15 @@ class Learner:
         """With reciprocal relations, a head is the tail of the inverse."""
         return Side.TAIL if self.reciprocal else side
 
-    def forward(self, table: Table, relations: Table, batch: Batch) -> Pass:
+    def forward(self, table: Table, relations: Table, batch: Batch, relation_rows: Floats | None = None) -> Pass:
+        """Give `relation_rows` if they were taken already."""
         queries, size = batch.queries, len(batch.answers)
         taken = take_rows(table.values, batch.entities)
+        if relation_rows is None:
+            relation_rows = take_rows(relations.values, self._relation_rows(queries.relations, queries.side))
         rows = Rows(
             anchors=taken[:size],
-            relations=take_rows(relations.values, self._relation_rows(queries.relations, queries.side)),
+            relations=relation_rows,
             answers=taken[size : 2 * size],
             negatives=taken[2 * size :],
             picks=batch.picks,
@@ -130,14 +134,15 @@ class Learner:
 
     def apply(self, table: Table, batch: Batch, gradient: Rows, pull: Pull | None, *, only: Mask | None = None) -> None:
         """Update the rows of a batch, or only those of them that are marked."""
-        touched = batch.touched
-        summed = touched.sum(gradient.anchors, gradient.answers, gradient.negatives)
-        if only is not None:
-            marked = only[touched.rows]
-            touched, summed = replace(touched, rows=touched.rows[marked]), summed[marked]
-        if pull is not None:
-            summed += pull(touched.rows, table.values[touched.rows])
-        update(table, touched, summed, optimizer=self.optimizer, rate=self.rate)
+        touched, parts = batch.touched, (gradient.anchors, gradient.answers, gradient.negatives)
+        if only is not None or pull is not None:
+            rows, summed = touched.rows, touched.sum(*parts)
+            if only is not None:
+                rows, summed = rows[only[rows]], summed[only[rows]]
+            if pull is not None:
+                summed += pull(rows, table.values[rows])
+            touched, parts = Touched.each(rows), (summed, summed[:0], summed[:0])
+        update(table, touched, *parts, optimizer=self.optimizer, rate=self.rate)
 
     def _apply_parameters(self, gradient: Floats | None) -> None:
         if gradient is not None and self.scorer.parameters is not None:
@@ -148,8 +153,7 @@ class Learner:
         """`others` has a row for every relation, or none."""
         numbers = np.concatenate([batch.queries.relations, np.arange(len(others))])
         touched = Touched.by(self._relation_rows(numbers, batch.queries.side))
-        summed = touched.sum(gradient, others)
-        update(relations, touched, summed, optimizer=self.optimizer, rate=self.rate)
+        update(relations, touched, gradient, others, optimizer=self.optimizer, rate=self.rate)
 
 
 Pull = Callable[[Ids, Floats], Floats]
@@ -168,11 +172,17 @@ class Teaching:
     def add(self, slopes: Floats, avatar_slopes: Floats, local: Floats, avatar: Floats, batch: Batch) -> None:
         """Add the slopes of mutual distillation, Eq. (localdistillloss) and its mirror, given the scores of both."""
         if self.local or self.avatar:
-            taught, avatar_taught = losses.mutual_distillation(
-                local, avatar, batch.masked, batch.weights, self.temperature
+            losses.add_mutual_distillation(
+                slopes,
+                avatar_slopes,
+                local,
+                avatar,
+                batch.masked,
+                batch.weights,
+                self.temperature,
+                to_local=self.local,
+                to_avatar=self.avatar,
             )
-            slopes += np.float32(self.local) * taught
-            avatar_slopes += np.float32(self.avatar) * avatar_taught
 
 
 @dataclass(frozen=True)

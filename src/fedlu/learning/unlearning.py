@@ -259,7 +259,7 @@ class Unlearner:
         if self.learner.loss != "cross_entropy":
             return self.learner.predict(scores, batch)[0]
         had = self.learner.forward(self.before[name], self.memories[name].relations, batch).scores
-        return losses.mutual_distillation(scores, had, batch.masked, batch.weights, 1.0)[0]
+        return losses.distillation(scores, had, batch.masked, batch.weights, 1.0)
 
     def _restore(self, batch: Batch, mended: Mask) -> None:
         """Move the mended rows of retained triples towards the scores that they had before, all others changing least.
