@@ -11,7 +11,7 @@ from fedlu.embedding.formulas import Formulas
 from fedlu.embedding.kernels import Floats
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import Fused, shape_of
-from fedlu.embedding.short_list_kernels import KINDS, _ceilings, _differences, _products
+from fedlu.embedding.short_list_kernels import KINDS, LANES, _ceilings, _differences, _products
 from fedlu.embedding.short_lists import ShortLists
 from fedlu.results.prediction import best_of
 
@@ -92,7 +92,7 @@ def byte_sums(products: bool, queries: NDArray[np.uint8], rows: NDArray[np.uint8
 
 def test_sums_over_bytes() -> None:
     random = np.random.default_rng(0)
-    rows: NDArray[np.uint8] = random.integers(0, 256, size=(9, 96), dtype=np.uint8)
+    rows: NDArray[np.uint8] = random.integers(0, 256, size=(9, 3 * LANES), dtype=np.uint8)
     rows[0], rows[1] = 0, 255
     wide = rows.astype(np.int64)
     assert (byte_sums(False, rows, rows) == np.abs(wide[:, None] - wide).sum(2)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,30 +102,58 @@ def test_questions_asked_at_once_are_answered_as_if_alone(run: LearnedRun) -> No
     assert asyncio.run(together()) == alone
 
 
-def test_questions_of_one_kind_go_together_and_the_oldest_goes_first(
-    run: LearnedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_that_wait_go_together_and_the_oldest_go_first(run: LearnedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is scored alone; what arrives meanwhile goes next, in order, as much as fits, no question twice."""
     h, r, t = triple_of(run)
-    tails = [answers.asked(run, NORTH, r, h, None, 4, new_only) for new_only in (False, True)]
-    heads = [answers.asked(run, NORTH, r, None, t, 4, new_only) for new_only in (False, True)]
-    order = [tails[0], heads[0], tails[1], heads[1]]
+    asked = [answers.asked(run, NORTH, r, h, None, top, False) for top in range(1, 8)]
+    asked.insert(3, answers.asked(run, NORTH, r, None, t, 4, False))
     batches: list[list[answers.Asked]] = []
 
-    def answer(_: LearnedRun, questions: list[answers.Asked]) -> list[bytes]:
+    def score(of: LearnedRun, questions: list[answers.Asked]) -> list[answers.Scored]:
         batches.append(questions)
-        return [b"%d" % order.index(question) for question in questions]
+        time.sleep(0.2)
+        return answers.score_together(of, questions)
 
     async def together() -> list[bytes]:
         batcher = Batcher(run)
-        batcher.hands = 1
         try:
-            return await asyncio.gather(*(batcher.ask(question) for question in order))
+            first = asyncio.create_task(batcher.ask(asked[0]))
+            await asyncio.sleep(0.05)  # it is being scored now
+            return [*await asyncio.gather(*map(batcher.ask, [*asked[1:], asked[1]])), await first]
         finally:
             batcher.close()
 
-    monkeypatch.setattr("fedlu.explorer.batching.answer_together", answer)
-    assert asyncio.run(together()) == [b"0", b"1", b"2", b"3"]
-    assert batches == [tails, heads]
+    monkeypatch.setattr("fedlu.explorer.batching.score_together", score)
+    monkeypatch.setattr("fedlu.explorer.batching.MOST_TOGETHER", 5)
+    found = asyncio.run(together())
+    assert found == answers.answer_together(run, [*asked[1:], asked[1], asked[0]])
+    assert [set(batch) for batch in batches] == [set(asked[:1]), set(asked[1:6]), {*asked[6:], asked[1]}]
+
+
+def test_a_large_batch_is_cut_in_two_with_like_questions_together(
+    run: LearnedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h, r, t = triple_of(run)
+    asked = [answers.asked(run, NORTH, r, *ends, top, False) for top in range(1, 7) for ends in ((h, None), (None, t))]
+    parts: list[list[answers.Asked]] = []
+
+    def score(of: LearnedRun, questions: list[answers.Asked]) -> list[answers.Scored]:
+        parts.append(questions)
+        return answers.score_together(of, questions)
+
+    async def together() -> list[bytes]:
+        batcher = Batcher(run)
+        try:
+            return await asyncio.gather(*map(batcher.ask, asked))
+        finally:
+            batcher.close()
+
+    monkeypatch.setattr("fedlu.explorer.batching.score_together", score)
+    assert asyncio.run(together()) == answers.answer_together(run, asked)
+    assert sorted((part[0].side, len(part), len({each.side for each in part})) for part in parts) == [
+        (answers.Side.HEAD, 6, 1),
+        (answers.Side.TAIL, 6, 1),
+    ]
 
 
 def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +163,7 @@ def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch:
     async def twice() -> Any:
         batcher = Batcher(run)
         with monkeypatch.context() as patched:
-            patched.setattr("fedlu.explorer.batching.answer_together", lambda *_: 1 / 0)
+            patched.setattr("fedlu.explorer.batching.score_together", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 await batcher.ask(question)
         try:

@@ -18,7 +18,7 @@ from fedlu.embedding.kernels import TINY, Floats, Ids
 
 Function = TypeVar("Function")
 
-LANES = 32
+LANES = 64
 """Bytes that are compared at once: rows of bytes are a multiple of it."""
 KINDS = {"l1": 0, "modulus": 1, "dot": 2}
 TILE = 1 << 14
@@ -26,9 +26,9 @@ TILE = 1 << 14
 TOGETHER = 8
 """Questions whose ceilings are in memory at a time."""
 GROUP = 32
-"""Entities that are passed over together, if the best of them is not good enough; the best groups come first."""
-LOWEST = np.float32(-3e38)
-"""Below every score; the loops are compiled for finite numbers."""
+"""Entities that are passed over together, if the best of them is not good enough; the best come first."""
+LOWEST = np.float32(-1e38)
+"""Below every score, and so are sums of a few of it; the loops are compiled for finite numbers."""
 
 
 def alone(function: Function) -> Function:
@@ -210,25 +210,73 @@ def _exactly(
 
 
 @alone
-def _view_ceilings(ceilings: Floats, b: int, view: int, out: Floats) -> None:
-    """Those of the tables of a view, summed."""
-    first = True
+def _ceiling(ceilings: Floats, b: int, view: int, n: int) -> Any:
+    """Of a view: those of its tables, summed."""
+    value = np.float32(0)
     for t in range(len(ceilings)):
         if view & (1 << t):
-            mine = ceilings[t, b]
-            for n in range(len(out)):
-                out[n] = mine[n] if first else out[n] + mine[n]
-            first = False
+            value += ceilings[t, b, n]
+    return value
 
 
 @alone
-def _highest(ceiling: Floats, highest: Floats) -> None:
-    """The best of each group."""
-    for g in range(len(highest)):
-        value = LOWEST
-        for n in range(g * GROUP, min(len(ceiling), (g + 1) * GROUP)):
-            value = max(value, ceiling[n])
-        highest[g] = value
+def _top(values: Floats, start: int) -> Any:
+    """The highest of a group; a loop of a fixed length is vectorised."""
+    value = LOWEST
+    for n in range(GROUP):
+        value = max(value, values[start + n])
+    return value
+
+
+@alone
+def _top_of_sum(left: Floats, right: Floats, start: int) -> Any:
+    value = LOWEST
+    for n in range(GROUP):
+        value = max(value, left[start + n] + right[start + n])
+    return value
+
+
+@alone
+def _highest(ceilings: Floats, b: int, view: int, highest: Floats) -> None:
+    """The best ceiling of each group."""
+    left, right, entities = -1, -1, ceilings.shape[2]
+    for t in range(len(ceilings)):
+        if view & (1 << t):
+            left, right = (t, right) if left < 0 else (left, t)
+    one, other, whole = ceilings[left, b], ceilings[max(right, 0), b], entities // GROUP
+    for g in range(whole):
+        highest[g] = _top(one, g * GROUP) if right < 0 else _top_of_sum(one, other, g * GROUP)
+    highest[whole:] = LOWEST
+    for n in range(whole * GROUP, entities):
+        highest[whole] = max(highest[whole], _ceiling(ceilings, b, view, n))
+
+
+@alone
+def _first_of_highest(highest: Floats) -> int:
+    """The group with the best ceiling. A few are asked for: to sort them all would take longer."""
+    best, value = 0, _top(highest, 0)
+    for start in range(GROUP, len(highest), GROUP):
+        top = _top(highest, start)
+        if top > value:
+            best, value = start, top
+    while highest[best] != value:
+        best += 1
+    return best
+
+
+@alone
+def _take(ceilings: Floats, b: int, view: int, g: int, taken: Ids, mark: int) -> tuple[int, Any]:
+    """The entity of a group with the best ceiling of those not yet taken; it is now. And the best ceiling then left."""
+    chosen, best, second = -1, LOWEST, LOWEST
+    for n in range(g * GROUP, min(len(taken), (g + 1) * GROUP)):
+        if taken[n] != mark:
+            ceiling = _ceiling(ceilings, b, view, n)
+            if ceiling > best or chosen < 0:
+                chosen, best, second = n, ceiling, best
+            elif ceiling > second:
+                second = ceiling
+    taken[chosen] = mark
+    return chosen, second
 
 
 @alone
@@ -260,26 +308,27 @@ def best_few(
     ceilings = np.empty((len(tables), min(batch, TOGETHER), entities), dtype=np.float32)
     exact = np.empty((len(tables), entities), dtype=np.float32)
     asked = np.full((len(tables), entities), -1, dtype=np.int64)  # the question that `exact` was last filled in for
-    ceiling, highest = np.empty(entities, dtype=np.float32), np.empty((entities - 1) // GROUP + 1, dtype=np.float32)
+    taken = np.full(entities, -1, dtype=np.int64)  # the question and view for which an entity was scored last
+    groups = (entities - 1) // GROUP + 1
+    highest = np.empty(-(-groups // GROUP) * GROUP, dtype=np.float32)  # groups of groups
     for first in range(0, batch, TOGETHER):
         last = min(batch, first + TOGETHER)
         for t in range(len(tables)):
             _ceilings(kind, codes[t], errors[t], query_codes[t, first:last], terms[t, first:last], ceilings[t])
         for b in range(first, last):
+            if new_only[b]:
+                for k in range(starts[b], stops[b]):
+                    ceilings[:, b - first, known[k]] = LOWEST
             for v in range(len(views)):
-                _view_ceilings(ceilings, b - first, views[v], ceiling)
-                if new_only[b]:
-                    for k in range(starts[b], stops[b]):
-                        ceiling[known[k]] = LOWEST
-                _highest(ceiling, highest)
+                _highest(ceilings, b - first, views[v], highest)
                 best, best_ids, count = scores[b, v], ids[b, v], 0
-                for g in np.argsort(-highest):
-                    if highest[g] < best[-1] or highest[g] == LOWEST:
+                while True:
+                    g = _first_of_highest(highest)
+                    if highest[g] < best[-1] or highest[g] <= LOWEST:
                         break
-                    for n in range(g * GROUP, min(entities, (g + 1) * GROUP)):
-                        if ceiling[n] >= best[-1] and ceiling[n] > LOWEST:
-                            score = _exactly(kind, rim, tables, queries, b, views[v], n, exact, asked)
-                            count = _insert(best, best_ids, count, score, n)
+                    n, highest[g] = _take(ceilings, b - first, views[v], g, taken, b * len(views) + v)
+                    score = _exactly(kind, rim, tables, queries, b, views[v], n, exact, asked)
+                    count = _insert(best, best_ids, count, score, n)
                 for k in range(count):
                     places[b, v, k] = _find(known, starts[b], stops[b], best_ids[k])
     return ids, scores, places

@@ -40,11 +40,6 @@ class Asked:
     top: int
     new_only: bool
 
-    @property
-    def kind(self) -> tuple[str, Side, int]:
-        """Questions of one kind are scored together."""
-        return self.client, self.side, self.top
-
 
 def asked(
     run: LearnedRun, client: str, relation: str, head: str | None, tail: str | None, top: int, new_only: bool
@@ -68,23 +63,45 @@ def asked_plainly(run: LearnedRun, query: Mapping[str, str]) -> Asked | None:
     return Asked(query["client"], side, anchor, relation, int(top), new_only == "true")
 
 
-def answer_together(run: LearnedRun, questions: Sequence[Asked]) -> list[bytes]:
-    """Answers as JSON, in the order of the questions; those to one client and side are scored together."""
-    answers = [b""] * len(questions)
+@dataclass(frozen=True)
+class Scored:
+    """Questions of one kind, by their places, and the best of all entities for them."""
+
+    places: list[int]
+    client: str
+    side: Side
+    few: Few
+
+
+def score_together(run: LearnedRun, questions: Sequence[Asked]) -> list[Scored]:
+    """Those to one client and side are scored together."""
     kinds: dict[tuple[str, Side, int], list[int]] = {}
     for place, question in enumerate(questions):
-        kinds.setdefault(question.kind, []).append(place)
+        kinds.setdefault((question.client, question.side, question.top), []).append(place)
+    scored = []
     for (client, side, top), places in kinds.items():
-        desk, chosen = run.desk(client), [questions[place] for place in places]
+        chosen = [questions[place] for place in places]
         queries = Queries(
             np.array([each.anchor for each in chosen], dtype=np.int64),
             np.array([each.relation for each in chosen], dtype=np.int64),
             side,
         )
-        few = desk.best_few(queries, run.views, top, np.array([each.new_only for each in chosen]))
-        for place, answer in zip(places, _written(desk, run.views, side, few), strict=True):
+        few = run.desk(client).best_few(queries, run.views, top, np.array([each.new_only for each in chosen]))
+        scored.append(Scored(places, client, side, few))
+    return scored
+
+
+def written(run: LearnedRun, scored: Sequence[Scored]) -> list[bytes]:
+    """Answers as JSON, in the order of the questions."""
+    answers = [b""] * sum(len(each.places) for each in scored)
+    for each in scored:
+        for place, answer in zip(each.places, _written(run, each), strict=True):
             answers[place] = answer
     return answers
+
+
+def answer_together(run: LearnedRun, questions: Sequence[Asked]) -> list[bytes]:
+    return written(run, score_together(run, questions))
 
 
 def scores_of(run: LearnedRun, desk: Desk, queries: Queries) -> dict[str, NDArray[np.float32]]:
@@ -95,9 +112,10 @@ def scores_of(run: LearnedRun, desk: Desk, queries: Queries) -> dict[str, NDArra
     return found
 
 
-def _written(desk: Desk, views: tuple[str, ...], side: Side, few: Few) -> Iterator[bytes]:
+def _written(run: LearnedRun, scored: Scored) -> Iterator[bytes]:
     """JSON by filling in a form: thirty small objects for every answer would cost more than the scores."""
-    labels, splits = desk.labels_as_json, desk.answer_splits[side]
+    desk, few = run.desk(scored.client), scored.few
+    labels, splits = desk.labels_as_json, desk.answer_splits[scored.side]
     known = np.where(few.places < 0, len(SPLITS), splits[few.places] if len(splits) else 0)
     counts = (few.ids >= 0).sum(2)
     rows = zip(few.ids.tolist(), few.scores.tolist(), known.tolist(), counts.tolist(), strict=True)
@@ -106,7 +124,7 @@ def _written(desk: Desk, views: tuple[str, ...], side: Side, few: Few) -> Iterat
         for of_view in zip(ids, scores, places, lengths, strict=True):
             for number, score, place in zip(*(each[: of_view[3]] for each in of_view[:3]), strict=True):
                 values += labels[number], score, KNOWN[place]
-        yield (_form(views, tuple(lengths)) % tuple(values)).encode()
+        yield (_form(run.views, tuple(lengths)) % tuple(values)).encode()
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,8 @@
 """Questions that arrive while others are answered are answered together: a table is read once for all of them.
 
-Two threads do all the scoring, so that one batch is scored while another is written and sent, and the loop that talks
-to browsers is never held up. A model of PyKEEN's is in one hand: there is one thread for it.
+All that wait make the next batch, so whoever came first is never passed by. Two threads score a half of it each; they
+begin and end together, so that they do not fight the loop that talks to browsers for Python's lock while it writes and
+sends the answers of the batch before. A model of PyKEEN's is in one hand: there is one thread for it.
 """
 
 from __future__ import annotations
@@ -10,17 +11,29 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
-from fedlu.explorer.answers import Asked, answer_together
+from fedlu.explorer.answers import Asked, Scored, score_together, written
 from fedlu.results.prediction import LearnedRun
 
-MOST_TOGETHER = 16
-"""Questions in a batch. More would save a little, and make everybody wait for everybody."""
+MOST_TOGETHER = 64
+"""Questions in a batch: as many as may wait for each other."""
+FEWEST_APART = 8
+"""Questions that are worth a second thread."""
 REMEMBERED = 4096
 """Answers kept, the oldest going first; some ten megabytes."""
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Batch:
+    asked: list[tuple[Asked, asyncio.Future[bytes]]]
+    parts: list[list[Asked]]
+    """The questions, each once, like ones together; a part for each thread."""
+    scored: asyncio.Future[list[list[Scored]]]
 
 
 class Batcher:
@@ -29,7 +42,7 @@ class Batcher:
     def __init__(self, run: LearnedRun) -> None:
         self.run = run
         self.waiting: list[tuple[Asked, asyncio.Future[bytes]]] = []
-        self.busy: set[asyncio.Task[None]] = set()
+        self.serving: asyncio.Task[None] | None = None
         self.kept: OrderedDict[Asked, bytes] = OrderedDict()
         self.hands = 2 if all(desk.short_lists for desk in run.desks.values()) else 1
         self.threads = ThreadPoolExecutor(self.hands, thread_name_prefix="scores")
@@ -41,40 +54,48 @@ class Batcher:
             return kept
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.waiting.append((question, future))
-        if len(self.busy) < self.hands:
-            task = asyncio.create_task(self._serve())
-            self.busy.add(task)
-            task.add_done_callback(self.busy.discard)
+        if self.serving is None or self.serving.done():
+            self.serving = asyncio.create_task(self._serve())
         return await future
 
-    async def work(self, function: Callable[..., Result], *values: Any) -> Result:
+    def work(self, function: Callable[..., Result], *values: Any) -> asyncio.Future[Result]:
         """Something else for the threads that score, in its turn."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, function, *values)
+        return asyncio.get_running_loop().run_in_executor(self.threads, function, *values)
 
     async def _serve(self) -> None:
-        while self.waiting:
-            batch = self._next()
-            questions = list(dict.fromkeys(question for question, _ in batch))
+        batch = self._begin()
+        while batch is not None:
             try:
-                found = dict(zip(questions, await self.work(answer_together, self.run, questions), strict=True))
+                scored = await batch.scored
             except Exception as trouble:  # whoever asked is told
-                for _, future in batch:
+                for _, future in batch.asked:
                     if not future.done():
                         future.set_exception(trouble)
+                batch = self._begin()
                 continue
-            for question, future in batch:
-                if not future.done():  # a reader may have left
-                    future.set_result(found[question])
-            self._keep(found)
+            following = self._begin()  # before these are written: the threads need not wait for that
+            self._hand_out(batch, scored)
+            batch = following
 
-    def _next(self) -> list[tuple[Asked, asyncio.Future[bytes]]]:
-        """The oldest question and others like it, which are scored at once: of one client, side and length."""
-        kind = self.waiting[0][0].kind
-        alike = [place for place, (question, _) in enumerate(self.waiting) if question.kind == kind][:MOST_TOGETHER]
-        batch = [self.waiting[place] for place in alike]
-        for place in reversed(alike):
-            del self.waiting[place]
-        return batch
+    def _begin(self) -> Batch | None:
+        """Let the threads score those who have waited longest, if there are any."""
+        asked, self.waiting = self.waiting[:MOST_TOGETHER], self.waiting[MOST_TOGETHER:]
+        if not asked:
+            return None
+        questions = sorted(dict.fromkeys(question for question, _ in asked), key=attrgetter("client", "side", "top"))
+        hands = self.hands if len(questions) >= FEWEST_APART else 1
+        size = -(-len(questions) // hands)
+        parts = [questions[start : start + size] for start in range(0, len(questions), size)]
+        return Batch(asked, parts, asyncio.gather(*(self.work(score_together, self.run, part) for part in parts)))
+
+    def _hand_out(self, batch: Batch, scored: list[list[Scored]]) -> None:
+        found: dict[Asked, bytes] = {}
+        for part, of_part in zip(batch.parts, scored, strict=True):
+            found.update(zip(part, written(self.run, of_part), strict=True))
+        for question, future in batch.asked:
+            if not future.done():  # a reader may have left
+                future.set_result(found[question])
+        self._keep(found)
 
     def _keep(self, found: dict[Asked, bytes]) -> None:
         self.kept.update(found)
