@@ -89,6 +89,8 @@ class Settings:
     temperature: float = 1.0
     relations_from: str = "local"
     """Which tables' gradients move the relations."""
+    rejoin: float = 0.0
+    """The part of the way that shared local rows go back to the global ones before each round after the parting."""
     # rivals
     proximal: float = 0.0
     """FedProx: pull of the global row."""
@@ -119,6 +121,8 @@ class Settings:
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
+        if self.rejoin > 1:
+            raise InputError(f"rejoin = {self.rejoin}", remedy="give a share from 0 to 1")
         if self.temperature < 0.01:
             raise InputError(f"temperature = {self.temperature}", remedy="give at least 0.01")
         if self.method == "fedlu" and self.warm_rounds >= self.rounds:

@@ -12,7 +12,7 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
 from fedlu.errors import InputError
 from fedlu.federated import rounds
-from fedlu.federated.messages import Train
+from fedlu.federated.messages import Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
 from fedlu.learning.local_training import contrastive_pull, cubic_gradient, proximal_pull
@@ -136,6 +136,19 @@ def test_teaching_waits_as_long_as_it_is_told(federation: Federation) -> None:
     now = play(federation, 2, method="fedlu", teach_local=5.0)
     assert (later.clients[0].local.values == never.clients[0].local.values).all()
     assert (now.clients[0].local.values != never.clients[0].local.values).any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_local_rows_go_back_to_the_global_ones_by_a_share(federation: Federation, share: float) -> None:
+    """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all."""
+    party = play(federation, 2, method="fedlu", warm_rounds=1, rejoin=share, learning_rate=1e-12)
+    client = party.clients[0]
+    client.welcome(Welcome(client.shared[::2]))  # in this federation all are shared; say that half are
+    before, rows = client.local.values.copy(), client.local.values[client.shared] + 1
+    client.train(Train(3, rows.copy()))
+    np.testing.assert_allclose(client.local.values[client.shared] - before[client.shared], share, atol=1e-5)
+    own = np.setdiff1d(np.arange(len(before)), client.shared)
+    np.testing.assert_allclose(client.local.values[own], before[own], atol=1e-5)
 
 
 def test_proximal_rows_stay_near_the_global_ones(federation: Federation) -> None:
