@@ -138,6 +138,20 @@ def test_teaching_waits_as_long_as_it_is_told(federation: Federation) -> None:
     assert (now.clients[0].local.values != never.clients[0].local.values).any()
 
 
+def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) -> None:
+    """The same start range, other numbers, the same ones each time; global rows and relations are not concerned."""
+    alike, apart, again = (
+        gather(federation, Settings(dimension=16, own_start=own)).clients[0] for own in (False, True, True)
+    )
+    assert (alike.local.values == alike.avatar.values).all()
+    assert np.corrcoef(apart.local.values.ravel(), apart.avatar.values.ravel())[0, 1] < 0.1
+    assert np.abs(apart.local.values).max() <= apart.settings.start_range
+    assert apart.local.values.std() == pytest.approx(alike.local.values.std(), rel=0.1)
+    assert (apart.local.values == again.local.values).all()
+    for table in ("avatar", "relations"):
+        assert (getattr(apart, table).values == getattr(alike, table).values).all()
+
+
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_local_rows_go_back_to_the_global_ones_by_a_share(federation: Federation, share: float) -> None:
     """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all."""

@@ -90,6 +90,9 @@ class Client:
         random, limit = generator(settings.seed, "entities", graph.name), settings.start_range
         self.avatar = Table(random.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         self.local = Table(self.avatar.values.copy())
+        if settings.own_start:
+            own = generator(settings.seed, "own entities", graph.name)
+            self.local = Table(own.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         height = relations * (2 if settings.reciprocal else 1)
         self.relations = Table(model.start_relations(random, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
