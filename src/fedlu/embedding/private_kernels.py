@@ -99,8 +99,9 @@ def slopes_of_comparisons(slopes: Floats, is_distance: bool) -> tuple[Floats, Fl
 @fast
 def add_own_gradients(kind: int, queries: Floats, answers: Floats, slopes: Floats, for_queries: Floats) -> Floats:
     """(batch, dim): the gradient for the answers; that for the queries is added to `for_queries`. Slopes (batch,)."""
-    for_answers = np.zeros_like(answers)
+    for_answers = np.empty_like(answers)
     for b in prange(len(queries)):
+        for_answers[b] = 0
         _add_gradients(kind, queries[b], answers[b], slopes[b], for_queries[b], for_answers[b])
     return for_answers
 

@@ -178,11 +178,7 @@ def _turn(anchors: Floats, relations: Floats, side: Side) -> tuple[Floats, Memor
 
 
 def _unturn(slopes: Floats, anchors: Floats, relations: Memory, side: Side) -> tuple[Floats, Floats]:
-    """q = a r: da = dq conj(r), dr = dq conj(a); q = a conj(r): da = dq r, dr = a conj(dq)."""
-    for_anchors = kernels.complex_product(slopes, relations, side == Side.TAIL)
-    if side == Side.TAIL:
-        return for_anchors, kernels.complex_product(slopes, anchors, True)
-    return for_anchors, kernels.complex_product(anchors, slopes, True)
+    return kernels.complex_product_gradients(slopes, anchors, relations, side == Side.HEAD)
 
 
 def _rotate(anchors: Floats, phases: Floats, side: Side) -> tuple[Floats, Memory]:

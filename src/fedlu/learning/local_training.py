@@ -41,7 +41,7 @@ class Learner:
         self._apply_parameters(self.scorer.parameter_gradient())
         gradient, others = self.ask_for_relations(gradient, pass_.rows, relations, batch)
         self.apply(table, batch, gradient, pull)
-        self._apply_relations(relations, batch, gradient.relations, others)
+        self._apply_relations(relations, batch, [gradient.relations], others)
         return loss
 
     def mutual_step(
@@ -62,9 +62,9 @@ class Learner:
         avatar_gradient, avatar_others = self.ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
         self.apply(local, batch, gradient, None)
         self.apply(avatar, batch, avatar_gradient, None)
-        for_relations = gradient.relations
+        for_relations = [gradient.relations]
         if teaching.relations_from_both:
-            for_relations, others = for_relations + avatar_gradient.relations, others + avatar_others
+            for_relations, others = [*for_relations, avatar_gradient.relations], others + avatar_others
         self._apply_relations(relations, batch, for_relations, others)
         return loss, avatar_loss
 
@@ -149,11 +149,11 @@ class Learner:
             only = Touched.by(np.zeros(1, dtype=np.int64))
             update(self.scorer.parameters, only, gradient, optimizer=self.optimizer, rate=self.rate)
 
-    def _apply_relations(self, relations: Table, batch: Batch, gradient: Floats, others: Floats) -> None:
-        """`others` has a row for every relation, or none."""
-        numbers = np.concatenate([batch.queries.relations, np.arange(len(others))])
+    def _apply_relations(self, relations: Table, batch: Batch, gradients: list[Floats], others: Floats) -> None:
+        """Gradients by one table or by two; `others` has a row for every relation, or none."""
+        numbers = np.concatenate([*[batch.queries.relations] * len(gradients), np.arange(len(others))])
         touched = Touched.by(self._relation_rows(numbers, batch.queries.side))
-        update(relations, touched, gradient, others, optimizer=self.optimizer, rate=self.rate)
+        update(relations, touched, *gradients, others, optimizer=self.optimizer, rate=self.rate)
 
 
 Pull = Callable[[Ids, Floats], Floats]
