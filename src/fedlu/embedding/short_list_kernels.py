@@ -120,6 +120,28 @@ def _ceilings(
                     right += width
 
 
+@in_order
+def difference_terms(
+    queries: Floats, low: float, step: float, share: float, base: float, rounding: float
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """(batch, width, rounded up to LANES) and (batch, 3): queries as bytes, and what a ceiling is made of, for l1 and
+    modulus; see `short_lists.py`. In double precision: what the bytes lose must not be lost again."""
+    batch, width = queries.shape
+    codes = np.zeros((batch, (width + LANES - 1) // LANES * LANES), dtype=np.uint8)
+    terms = np.empty((batch, 3))
+    for b in range(batch):
+        lost, size = 0.0, 0.0
+        for k in range(width):
+            value = np.float64(queries[b, k])
+            code = min(max(np.rint((value - low) / step), 0.0), 255.0)
+            codes[b, k] = np.uint8(code)
+            lost += abs(value - (low + step * code))
+            size += abs(value)
+        terms[b, 0] = base + share * lost + rounding * size
+        terms[b, 1], terms[b, 2] = -share * step, share
+    return codes, terms
+
+
 # --- the best few ---------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.scorers import Fused, Scorer, shape_of
-from fedlu.embedding.short_list_kernels import KINDS, LANES, best_few
+from fedlu.embedding.short_list_kernels import KINDS, LANES, best_few, difference_terms
 
 LARGEST = 1e6
 """Numbers beyond this are not met in a model that has learned; with them, float32 may overflow."""
@@ -104,23 +104,19 @@ class ShortLists:
 
     def _terms(self, coded: Coded, queries: Floats) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """The queries as bytes, and (batch, 3): a ceiling is base + slope * sum over bytes + weight * error."""
-        rows = queries.astype(np.float64)
         rounding = (queries.shape[1] + 16) * UNIT
-        if self.comparison == "dot":
-            steps = np.maximum(np.abs(rows).max(1), 1e-30) / 127
-            codes = np.rint(rows / steps[:, None]).astype(np.int8)
-            rounded = codes * steps[:, None]
-            sizes = np.sqrt((rows**2).sum(1))
-            lost, weights = np.sqrt(((rows - rounded) ** 2).sum(1)), np.sqrt((rounded**2).sum(1))
-            bases = lost * coded.largest + rounding * sizes * coded.largest
-            return _padded(codes), np.stack([bases, steps * coded.step, weights], axis=1)
-        share = 1.0 if self.comparison == "l1" else 0.5**0.5
-        codes = _bytes(rows, coded.low, coded.step)
-        lost = np.abs(rows - (coded.low + coded.step * codes)).sum(1)
-        margin = self.scorer.margin
-        bases = margin + share * lost + rounding * (abs(margin) + np.abs(rows).sum(1) + coded.largest)
-        ones = np.ones(len(rows))
-        return _padded(codes), np.stack([bases, -share * coded.step * ones, share * ones], axis=1)
+        if self.comparison != "dot":
+            share, margin = 1.0 if self.comparison == "l1" else 0.5**0.5, self.scorer.margin
+            base = margin + rounding * (abs(margin) + coded.largest)
+            return difference_terms(queries, coded.low, coded.step, share, base, rounding)
+        rows = queries.astype(np.float64)
+        steps = np.maximum(np.abs(rows).max(1), 1e-30) / 127
+        codes = np.rint(rows / steps[:, None]).astype(np.int8)
+        rounded = codes * steps[:, None]
+        sizes = np.sqrt((rows**2).sum(1))
+        lost, weights = np.sqrt(((rows - rounded) ** 2).sum(1)), np.sqrt((rounded**2).sum(1))
+        bases = lost * coded.largest + rounding * sizes * coded.largest
+        return _padded(codes), np.stack([bases, steps * coded.step, weights], axis=1)
 
 
 def _code(table: Floats, comparison: str) -> Coded:
