@@ -33,7 +33,7 @@ def test_the_stronger_wins() -> None:
     assert settings.warm_rounds == 3
     assert settings.weighted is False
     assert resolve("fast", method="fede", model="TransE").warm_rounds == 0
-    assert resolve("fast", method="fedlu", model="TransE").warm_rounds == 18
+    assert resolve("fast", method="fedlu", model="TransE").warm_rounds == 20
     assert resolve("fast", method="fedlu", model="ComplEx").warm_rounds == 8  # said of the two together
     assert resolve("fast", method="fede", model="ComplEx").optimizer == "adagrad"
     assert resolve("fast", method="fede", model="TransE", overrides={"learning_rate": "1e-2"}).learning_rate == 0.01
@@ -52,11 +52,11 @@ def test_the_stronger_wins() -> None:
         ({"fraction": 1.5}, "fraction = 1.5; give a share above 0, up to 1"),
         ({"rounds": float("inf")}, "rounds = inf; give a value of type int"),
         ({"temperature": 1e-300}, "temperature = 1e-300; give at least 0.01"),
-        ({"rounds": 5}, "warm_rounds = 18 of rounds = 5: the two tables would never part; give fewer"),
+        ({"rounds": 5}, "warm_rounds = 20 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
         (
             {"own_start": True},
-            "own_start with warm_rounds = 18: after these, local is what global was; give warm_rounds=0",
+            "own_start with warm_rounds = 20: after these, local is what global was; give warm_rounds=0",
         ),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],

@@ -93,7 +93,8 @@ class Settings:
     relations_from: str = "local"
     """Which tables' gradients move the relations."""
     rejoin: float = 0.0
-    """The part of the way that shared local rows go back to the global ones before each round after the parting."""
+    """The part of the way that shared local rows go back to the global ones before each round with two tables, but for
+    the first."""
     # rivals
     proximal: float = 0.0
     """FedProx: pull of the global row."""

@@ -78,6 +78,27 @@ def test_the_best_are_the_best_of_all(model: str, top: int) -> None:
             assert (known[places[places >= 0]] == got[places >= 0]).all()
 
 
+@pytest.mark.parametrize("model", ["TransE", "ComplEx"])
+def test_one_number_far_out_makes_the_bytes_coarse_and_nothing_wrong(model: str) -> None:
+    """Then hardly anybody is ruled out; there are enough entities for several blocks of groups."""
+    random, scorer, width = np.random.default_rng(3), Fused(model, 8.0), 8 * shape_of(model).entity_width
+    table = random.normal(size=(3000, width)).astype(np.float32)
+    table[5, 5] = 300
+    lists = ShortLists.of(scorer, [table])
+    assert lists is not None
+    anchors, relations = (random.normal(size=(2, width)).astype(np.float32) for _ in range(2))
+    nothing = np.zeros(2, dtype=np.int64)
+    found = lists.best(
+        [scorer.queries(anchors, relations, Side.TAIL)],
+        [1],
+        10,
+        (nothing, nothing, np.empty(0, dtype=np.int32)),
+        np.zeros(2, dtype=np.bool_),
+    )
+    for b, scores in enumerate(scorer.compare_all(anchors, relations, table, Side.TAIL)):
+        assert found.ids[b, 0].tolist() == best_of(scores, 10).tolist()
+
+
 @numba.njit
 def byte_sums(products: bool, queries: NDArray[np.uint8], rows: NDArray[np.uint8]) -> NDArray[np.int32]:
     """(queries, rows): as the ceilings are made of."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlu.errors import UnavailableError
 from fedlu.explorer import answers
 from fedlu.explorer.api import Explorer, app_of
 from fedlu.explorer.batching import Batcher
@@ -107,6 +108,7 @@ def test_all_that_wait_go_together_and_the_oldest_go_first(run: LearnedRun, monk
     h, r, t = triple_of(run)
     asked = [answers.asked(run, NORTH, r, h, None, top, False) for top in range(1, 8)]
     asked.insert(3, answers.asked(run, NORTH, r, None, t, 4, False))
+    order = [*asked[1:3], asked[1], *asked[3:]]
     batches: list[list[answers.Asked]] = []
 
     def score(of: LearnedRun, questions: list[answers.Asked]) -> list[answers.Scored]:
@@ -119,15 +121,16 @@ def test_all_that_wait_go_together_and_the_oldest_go_first(run: LearnedRun, monk
         try:
             first = asyncio.create_task(batcher.ask(asked[0]))
             await asyncio.sleep(0.05)  # it is being scored now
-            return [*await asyncio.gather(*map(batcher.ask, [*asked[1:], asked[1]])), await first]
+            return [*await asyncio.gather(*map(batcher.ask, order)), await first]
         finally:
             batcher.close()
 
     monkeypatch.setattr("fedlu.explorer.batching.score_together", score)
     monkeypatch.setattr("fedlu.explorer.batching.MOST_TOGETHER", 5)
     found = asyncio.run(together())
-    assert found == answers.answer_together(run, [*asked[1:], asked[1], asked[0]])
-    assert [set(batch) for batch in batches] == [set(asked[:1]), set(asked[1:6]), {*asked[6:], asked[1]}]
+    assert found == answers.answer_together(run, [*order, asked[0]])
+    assert [len(batch) for batch in batches] == [1, 4, 3]  # five asked, one of them twice
+    assert [set(batch) for batch in batches] == [set(asked[:1]), set(asked[1:5]), set(asked[5:])]
 
 
 def test_a_large_batch_is_cut_in_two_with_like_questions_together(
@@ -156,22 +159,64 @@ def test_a_large_batch_is_cut_in_two_with_like_questions_together(
     ]
 
 
-def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    h, r, _ = triple_of(run)
-    question = answers.asked(run, NORTH, r, h, None, 4, False)
+def many(run: LearnedRun) -> list[answers.Asked]:
+    """Enough for two threads: six for tails, then six for heads."""
+    h, r, t = triple_of(run)
+    return [answers.asked(run, NORTH, r, *ends, top, False) for ends in ((h, None), (None, t)) for top in range(1, 7)]
 
-    async def twice() -> Any:
+
+@pytest.mark.parametrize("step", ["score_together", "written"])
+def test_one_bad_question_does_not_stop_the_others(run: LearnedRun, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Those that a thread failed at are told so; the rest of the batch and whoever asks later are answered."""
+    asked, good = many(run), getattr(answers, step)
+
+    def bad_at_heads(of: LearnedRun, given: Any) -> Any:
+        return 1 / 0 if given[0].side == answers.Side.HEAD else good(of, given)
+
+    async def twice() -> list[Any]:
         batcher = Batcher(run)
-        with monkeypatch.context() as patched:
-            patched.setattr("fedlu.explorer.batching.score_together", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                await batcher.ask(question)
         try:
-            return await batcher.ask(question)
+            with monkeypatch.context() as patched:
+                patched.setattr(f"fedlu.explorer.batching.{step}", bad_at_heads)
+                first = await asyncio.wait_for(asyncio.gather(*map(batcher.ask, asked), return_exceptions=True), 30)
+            return [*first, *await asyncio.gather(*map(batcher.ask, asked))]
         finally:
             batcher.close()
 
-    assert asyncio.run(twice()) == answers.answer_together(run, [question])[0]
+    found, right = asyncio.run(twice()), answers.answer_together(run, asked)
+    assert found[:6] == right[:6]
+    assert all(isinstance(each, ZeroDivisionError) for each in found[6:12])
+    assert found[12:] == right
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_nobody_waits_for_a_batcher_that_was_closed(
+    run: LearnedRun, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """Closed while some are scored, or before the threads came to them, while others wait: all hear of it."""
+    asked = many(run)
+
+    def slow(of: LearnedRun, questions: list[answers.Asked]) -> list[answers.Scored]:
+        time.sleep(0.2)
+        return answers.score_together(of, questions)
+
+    async def closing() -> list[Any]:
+        batcher = Batcher(run)
+        others = [batcher.work(time.sleep, 0.3) for _ in range(batcher.hands if busy else 0)]
+        asking = [asyncio.create_task(batcher.ask(question)) for question in asked[:6]]
+        await asyncio.sleep(0.05)
+        asking += [asyncio.create_task(batcher.ask(question)) for question in asked[6:]]
+        await asyncio.sleep(0.05)
+        batcher.close()
+        found = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 30)
+        await asyncio.gather(*others)
+        return found
+
+    monkeypatch.setattr("fedlu.explorer.batching.score_together", slow)
+    found = asyncio.run(closing())
+    if not busy:
+        assert found[:6] == answers.answer_together(run, asked[:6])
+    assert all(isinstance(each, UnavailableError) for each in found[0 if busy else 6 :])
 
 
 def test_ranks_agree_with_the_predictions(asking: Asking, run: LearnedRun) -> None:

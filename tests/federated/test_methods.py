@@ -150,6 +150,11 @@ def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) ->
     assert (apart.local.values == again.local.values).all()
     for table in ("avatar", "relations"):
         assert (getattr(apart, table).values == getattr(alike, table).values).all()
+    rival = gather(federation, Settings(method="fedec", dimension=16, own_start=True)).clients[0]
+    assert (rival.local.values == rival.avatar.values).all()  # it is FedLU's alone
+    kept = gather(federation, Settings(dimension=16, own_start=True, rejoin=1, learning_rate=1e-12)).clients[0]
+    kept.train(Train(1, kept.avatar.values[kept.shared]))
+    np.testing.assert_allclose(kept.local.values, apart.local.values, atol=1e-5)  # it does not rejoin at once
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
@@ -159,9 +164,10 @@ def test_local_rows_go_back_to_the_global_ones_by_a_share(federation: Federation
     client = party.clients[0]
     client.welcome(Welcome(client.shared[::2]))  # in this federation all are shared; say that half are
     before, rows = client.local.values.copy(), client.local.values[client.shared] + 1
+    own = np.setdiff1d(np.arange(len(before)), client.shared)
+    client.avatar.values[own] += 1
     client.train(Train(3, rows.copy()))
     np.testing.assert_allclose(client.local.values[client.shared] - before[client.shared], share, atol=1e-5)
-    own = np.setdiff1d(np.arange(len(before)), client.shared)
     np.testing.assert_allclose(client.local.values[own], before[own], atol=1e-5)
 
 

@@ -260,7 +260,7 @@ def _top_of_sum(left: Floats, right: Floats, start: int) -> Any:
 
 @alone
 def _highest(ceilings: Floats, b: int, view: int, highest: Floats) -> None:
-    """The best ceiling of each group."""
+    """The best ceiling of each group; a view has one table or two."""
     left, right, entities = -1, -1, ceilings.shape[2]
     for t in range(len(ceilings)):
         if view & (1 << t):
@@ -274,16 +274,20 @@ def _highest(ceilings: Floats, b: int, view: int, highest: Floats) -> None:
 
 
 @alone
-def _first_of_highest(highest: Floats) -> int:
-    """The group with the best ceiling. A few are asked for: to sort them all would take longer."""
-    best, value = 0, _top(highest, 0)
-    for start in range(GROUP, len(highest), GROUP):
-        top = _top(highest, start)
+def _first_of_highest(highest: Floats, tops: Floats) -> int:
+    """The group with the best ceiling; `tops` has the best of each block of groups. A few are asked for: to sort them
+    all would take longer."""
+    block, value = 0, LOWEST
+    for start in range(0, len(tops), GROUP):
+        top = _top(tops, start)
         if top > value:
-            best, value = start, top
-    while highest[best] != value:
-        best += 1
-    return best
+            block, value = start, top
+    while tops[block] != value:
+        block += 1
+    g = block * GROUP
+    while highest[g] != value:
+        g += 1
+    return g
 
 
 @alone
@@ -332,7 +336,9 @@ def best_few(
     asked = np.full((len(tables), entities), -1, dtype=np.int64)  # the question that `exact` was last filled in for
     taken = np.full(entities, -1, dtype=np.int64)  # the question and view for which an entity was scored last
     groups = (entities - 1) // GROUP + 1
-    highest = np.empty(-(-groups // GROUP) * GROUP, dtype=np.float32)  # groups of groups
+    blocks = (groups - 1) // GROUP + 1
+    highest = np.empty(blocks * GROUP, dtype=np.float32)
+    tops = np.full(((blocks - 1) // GROUP + 1) * GROUP, LOWEST, dtype=np.float32)  # the best group of each block
     for first in range(0, batch, TOGETHER):
         last = min(batch, first + TOGETHER)
         for t in range(len(tables)):
@@ -343,12 +349,15 @@ def best_few(
                     ceilings[:, b - first, known[k]] = LOWEST
             for v in range(len(views)):
                 _highest(ceilings, b - first, views[v], highest)
+                for block in range(blocks):
+                    tops[block] = _top(highest, block * GROUP)
                 best, best_ids, count = scores[b, v], ids[b, v], 0
                 while True:
-                    g = _first_of_highest(highest)
+                    g = _first_of_highest(highest, tops)
                     if highest[g] < best[-1] or highest[g] <= LOWEST:
                         break
                     n, highest[g] = _take(ceilings, b - first, views[v], g, taken, b * len(views) + v)
+                    tops[g // GROUP] = _top(highest, g // GROUP * GROUP)
                     score = _exactly(kind, rim, tables, queries, b, views[v], n, exact, asked)
                     count = _insert(best, best_ids, count, score, n)
                 for k in range(count):

@@ -53,7 +53,6 @@ class Explorer:
         self.mapping = asyncio.Lock()
 
     def look_at(self, run: LearnedRun) -> None:
-        self.batcher.close()
         self.run, self.batcher = run, Batcher(run)
         self.names, self.quality, self.map = {}, {}, None
 

@@ -90,7 +90,7 @@ class Client:
         random, limit = generator(settings.seed, "entities", graph.name), settings.start_range
         self.avatar = Table(random.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         self.local = Table(self.avatar.values.copy())
-        if settings.own_start:
+        if settings.own_start and settings.method == "fedlu":
             own = generator(settings.seed, "own entities", graph.name)
             self.local = Table(own.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         height = relations * (2 if settings.reciprocal else 1)
@@ -223,7 +223,8 @@ class Client:
         if method == "fedlu" and round_number > warm:
             if warm and not self.parted:
                 self.local, self.parted = self.avatar.copy(), True
-            self._rejoin(settings.rejoin)
+            if round_number > warm + 1:
+                self._rejoin(settings.rejoin)
             return self._mutual_epochs(round_number, round_number - warm)
         loss = self._plain_epochs(round_number, self.avatar, self._pull())
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
