@@ -54,10 +54,6 @@ def test_the_stronger_wins() -> None:
         ({"temperature": 1e-300}, "temperature = 1e-300; give at least 0.01"),
         ({"rounds": 5}, "warm_rounds = 20 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
-        (
-            {"own_start": True},
-            "own_start with warm_rounds = 20: after these, local is what global was; give warm_rounds=0",
-        ),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],
 )

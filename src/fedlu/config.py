@@ -80,8 +80,8 @@ class Settings:
     warm_rounds: int = 0
     """Rounds with one table, as in FedE, before local and global part."""
     own_start: bool = False
-    """Without warm rounds: whether the local table begins with rows of its own. Two that begin alike have little to
-    teach each other."""
+    """Without warm rounds, after which it is a copy: whether the local table begins with rows of its own. Two tables
+    that begin alike have little to teach each other."""
     teach_local: float = 2.0
     """Weight of the distillation from global to local."""
     teach_global: float = 2.0
@@ -132,9 +132,6 @@ class Settings:
         if self.method == "fedlu" and self.warm_rounds >= self.rounds:
             what = f"warm_rounds = {self.warm_rounds} of rounds = {self.rounds}: the two tables would never part"
             raise InputError(what, remedy="give fewer warm_rounds or more rounds")
-        if self.method == "fedlu" and self.own_start and self.warm_rounds:
-            what = f"own_start with warm_rounds = {self.warm_rounds}: after these, local is what global was"
-            raise InputError(what, remedy="give warm_rounds=0, or own_start=false")
 
     def rate_in(self, round_number: int) -> float:
         """The learning rate of a round."""
