@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from fedlu.config import Settings
-from fedlu.embedding.ranking import Side
+from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.errors import InputError
 from fedlu.federated import rounds
-from fedlu.federated.client import LOOKS, Client
+from fedlu.federated.client import LOOKS, Client, Exam
 from fedlu.federated.messages import Keep, Measure, Recall, Unlearned
 from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
@@ -456,3 +456,13 @@ def _no_leftovers(world: Path) -> Iterator[None]:
     before = {name: sorted(path.name for path in (world / name).iterdir()) for name in ("run", "forgot")}
     yield
     assert {name: sorted(path.name for path in (world / name).iterdir()) for name in ("run", "forgot")} == before
+
+
+@pytest.mark.parametrize(("size", "half", "few"), [(5000, 2500, 500), (2000, 1000, 400), (300, 150, 150)])
+def test_for_a_few_triples_fewer_are_ranked_but_never_hardly_any(size: int, half: int, few: int) -> None:
+    valid = np.arange(3 * size, dtype=np.int32).reshape(-1, 3)
+    exam = Exam("north", {"valid": valid, "test": valid}, FilterIndex.of(np.zeros((1, 3), dtype=np.int32), 1, 1))
+    for number, is_few in ((half, False), (few, True)):
+        found = forgetting.at_a_glance(exam, few=is_few).splits
+        assert len(found["valid"]) == len(np.unique(found["valid"], axis=0)) == number
+        assert len(found["test"]) == size

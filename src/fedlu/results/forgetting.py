@@ -29,6 +29,7 @@ from fedlu.federated.client import Client, Exam, Snapshot
 from fedlu.federated.rounds import ForgetEvent, Progress
 from fedlu.graph.federation import ClientGraph, Federation, check_target, whole_folder
 from fedlu.graph.ledger import LEDGER, Ledger, Marks
+from fedlu.learning.knowledge import ENOUGH
 from fedlu.learning.unlearning import GOALS, Request
 from fedlu.results import files, runs
 from fedlu.results.requests import Wish, choose
@@ -39,6 +40,10 @@ TOLERANCE = {"indistinguishable": 0.0025, "suppress": 0.001}
 """How far the valid MRR of a view may stay below what it was, by goal: to suppress takes more from the rest."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""
+GLANCE_FOR_A_FEW = 0.1
+"""The same where only a few triples go, and little can suffer: to rank would take most of the time ..."""
+FEWEST_AT_A_GLANCE = 400
+"""... but of a small graph not fewer than these."""
 FORGETTING = "forgetting.json"
 
 Watch = Callable[[ForgetEvent], object]
@@ -68,8 +73,9 @@ def forget(
     with files.alone(run):
         party, _, _ = runs.go_on(run, data, settings)
     before = fingerprint(party.clients)
+    few = sum(int(marks["train"].sum()) for marks in chosen.marks.values()) < ENOUGH
     for client, graph in zip(party.clients, data.clients, strict=True):
-        client.exams = [at_a_glance(exam) for exam in client.exams]
+        client.exams = [at_a_glance(exam, few=few) for exam in client.exams]
         if graph.name in chosen.marks:
             client.request = request_of(graph, chosen.marks[graph.name], goal, without)
     start = time.perf_counter()
@@ -147,11 +153,14 @@ def _retained_party(retained: Federation, settings: Settings, forgot: list[Clien
     return party
 
 
-def at_a_glance(exam: Exam) -> Exam:
-    """Some valid triples are enough to see whether the rest has suffered; the same part of every client's, since the
-    mean over clients is by their number."""
+def at_a_glance(exam: Exam, *, few: bool = False) -> Exam:
+    """Some valid triples are enough to see whether the rest has suffered, before and after; the same part of every
+    client's, since the mean over clients is by their number, but for small ones where few triples go."""
     valid = exam.splits["valid"]
-    places = np.linspace(0, len(valid) - 1, math.ceil(GLANCE * len(valid))).astype(np.int64)
+    number = math.ceil(GLANCE * len(valid))
+    if few:
+        number = min(number, max(FEWEST_AT_A_GLANCE, math.ceil(GLANCE_FOR_A_FEW * len(valid))))
+    places = np.linspace(0, len(valid) - 1, number).astype(np.int64)
     return replace(exam, splits={**exam.splits, "valid": valid[places]})
 
 
