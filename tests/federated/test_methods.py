@@ -15,7 +15,7 @@ from fedlu.federated import rounds
 from fedlu.federated.messages import Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
-from fedlu.learning.local_training import contrastive_pull, cubic_gradient, proximal_pull
+from fedlu.learning.regularisers import contrastive_pull, cubic_gradient, proximal_pull
 from fedlu.results.runs import Party, gather
 
 

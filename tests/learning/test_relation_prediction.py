@@ -58,7 +58,7 @@ def learner(model: str, reciprocal: bool) -> Learner:
         "strong",
         method="fedlu",
         model=model,
-        overrides={"reciprocal": reciprocal, "relation_prediction": WEIGHT, "n3": 0, "dimension": DIMENSION},
+        overrides={"reciprocal": reciprocal, "relation_prediction": WEIGHT, "n3": 0, "dura": 0, "dimension": DIMENSION},
     )
     return learner_of(settings, model_of(model, dimension=DIMENSION, margin=1), RELATIONS)
 

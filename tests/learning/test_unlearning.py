@@ -13,7 +13,7 @@ from fedlu.embedding.ranking import FilterIndex, Queries, Side
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Train
 from fedlu.graph import ClientGraph, partition, read
-from fedlu.learning.knowledge import CANDIDATES, Memory, evenly, knowledge, places_of, targets_of
+from fedlu.learning.knowledge import CANDIDATES, Memory, evenly, knowledge, places_of, questions_about, targets_of
 from fedlu.learning.local_training import Teaching
 from fedlu.learning.unlearning import GOALS, Request, Unlearner
 from fedlu.results.forgetting import CYCLES, request_of
@@ -64,7 +64,7 @@ def test_known_better_means_a_larger_share(trained: Client) -> None:
     """The measure restated, a triple at a time, over all entities (there are fewer than candidates)."""
     mine = unlearner(trained)
     request, memory = mine.request, mine.memories["local"]
-    found = knowledge(trained.learner, memory, mine.forgotten)
+    found = knowledge(trained.learner, memory, mine.asked)
     for place in (0, 7):
         h, r, t = (int(number) for number in request.forget[place])
         for side, anchor, answer in ((Side.TAIL, h, t), (Side.HEAD, t, h)):
@@ -138,7 +138,7 @@ def test_suppressed_are_known_less_than_indistinguishable_ones(trained: Client) 
     for goal in GOALS:
         mine = unlearner(trained, goal)
         mine.interfere(np.random.default_rng(1))
-        found[goal] = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
+        found[goal] = knowledge(trained.learner, mine.memories["local"], mine.asked).mean()
     assert found["suppress"] < found["indistinguishable"] - 0.1
 
 
@@ -155,16 +155,16 @@ def test_without_hard_confusion_more_is_remembered(trained: Client) -> None:
 
 def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> None:
     mine = unlearner(trained)
-    raw = knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean()
+    raw = knowledge(trained.learner, mine.memories["local"], mine.asked).mean()
     random = np.random.default_rng(1)
     kept = evenly(mine.request.retained, mine.request.known)
     disturbed = np.unique(mine.request.forget[:, [0, 2]])
     for _ in range(3):
         mine.interfere(random)
-        before = knowledge(trained.learner, mine.memories["local"], kept).mean()
+        before = knowledge(trained.learner, mine.memories["local"], questions_about(kept)).mean()
         mine.decay(random, disturbed)
-        assert knowledge(trained.learner, mine.memories["local"], kept).mean() > before
-    assert knowledge(trained.learner, mine.memories["local"], mine.forgotten).mean() < raw - 0.3
+        assert knowledge(trained.learner, mine.memories["local"], questions_about(kept)).mean() > before
+    assert knowledge(trained.learner, mine.memories["local"], mine.asked).mean() < raw - 0.3
 
 
 def test_decay_gives_back_the_scores_that_were(trained: Client) -> None:
@@ -176,7 +176,7 @@ def test_decay_gives_back_the_scores_that_were(trained: Client) -> None:
         memory, triples = mine.memories["local"], mine.request.retained
         everything = np.arange(len(triples))
         if trained.settings.loss == "cross_entropy":
-            return np.exp(knowledge(trained.learner, memory, kept))
+            return np.exp(knowledge(trained.learner, memory, questions_about(kept)))
         batch = kept.batch(everything, Side.TAIL, np.random.default_rng(0), 1)
         return trained.learner.forward(memory.table, memory.relations, batch).scores[:, 0]
 

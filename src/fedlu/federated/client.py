@@ -35,7 +35,8 @@ from fedlu.federated.messages import (
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
 from fedlu.learning.knowledge import Memory
-from fedlu.learning.local_training import Learner, Pull, Teaching, contrastive_pull, proximal_pull
+from fedlu.learning.local_training import Learner, Teaching
+from fedlu.learning.regularisers import Pull, contrastive_pull, proximal_pull
 from fedlu.learning.unlearning import Request, Unlearner
 from fedlu.seeds import generator
 
@@ -356,9 +357,10 @@ class Client:
 
 
 def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
-    if settings.relation_prediction and not model.is_product:
-        what = f"relation_prediction = {settings.relation_prediction} with {settings.model}"
-        raise InputError(what, remedy="give 0, or take a model of products: ComplEx or DistMult")
+    for name in ("dura", "relation_prediction"):
+        if getattr(settings, name) and not model.is_product:
+            what = f"{name} = {getattr(settings, name)} with {settings.model}"
+            raise InputError(what, remedy="give 0, or take a model of products: ComplEx or DistMult")
     return Learner(
         scorer=model.scorer,
         loss=settings.loss,
@@ -366,6 +368,7 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         optimizer=settings.optimizer,
         rate=settings.learning_rate,
         n3=settings.n3,
+        dura=settings.dura,
         reciprocal=settings.reciprocal,
         complex_rows=model.complex_rows,
         relations_are_phases=model.relations_are_phases,

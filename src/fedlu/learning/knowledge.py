@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedlu.embedding.kernels import Floats, Ids, probabilities
 from fedlu.embedding.losses import Mask
-from fedlu.embedding.negatives import Sampler
+from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.graph.triples import Triples
@@ -29,7 +29,7 @@ Numbers: TypeAlias = NDArray[np.int32]
 SUPPRESSED = {"products": 0.52, "translations": 0.84, "rotations": 0.94}
 """To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
 far down as the rest does not suffer: where scores are products, rows can be moved further."""
-CANDIDATES = 1024
+CANDIDATES = 512
 """Entities that a triple is compared with to see how well it is known."""
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
@@ -45,20 +45,38 @@ class Memory:
     """Rows of the table that other owners have, too."""
 
 
-def knowledge(learner: Learner, memory: Memory, sampler: Sampler, *, odds: bool = False) -> Knowledge:
+@dataclass(frozen=True)
+class Questions:
+    """Triples to be asked about again and again, always with the same sample of entities beside them."""
+
+    triples: Triples
+    batches: list[tuple[Ids, Side, Batch]]
+    """Which of the triples, from which side, beside whom."""
+
+
+def questions_about(sampler: Sampler) -> Questions:
+    """About all of a sampler's triples, from both sides."""
+    number, batches = len(sampler.triples), []
+    for start in range(0, number, 512):
+        chosen = np.arange(start, min(start + 512, number))
+        for side in Side:
+            batches.append((chosen, side, sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)))
+    return Questions(sampler.triples, batches)
+
+
+def knowledge(learner: Learner, memory: Memory, questions: Questions, *, odds: bool = False) -> Knowledge:
     """(triples, 2): the log of each triple's share, by side, among a sample of entities that is the same for all; or
     of its odds, by which its score can be told however well it is known."""
-    found = np.zeros((len(sampler.triples), len(Side)))
-    for start in range(0, len(found), 512):
-        chosen = np.arange(start, min(start + 512, len(found)))
-        for side in Side:
-            batch = sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)
-            scores = learner.forward(memory.table, memory.relations, batch).scores
-            if odds:
-                found[chosen, side] = log_odds(scores, batch.masked)
-            else:
-                share = probabilities(scores, batch.masked, 1.0)[:, 0]
-                found[chosen, side] = np.log(np.maximum(share, 1e-30))
+    found = np.zeros((len(questions.triples), len(Side)))
+    for chosen, side, batch in questions.batches:
+        scores = learner.forward(memory.table, memory.relations, batch).scores
+        found[chosen, side] = log_odds(scores, batch.masked) if odds else log_shares(scores, batch.masked)
+    return found
+
+
+def log_shares(scores: Floats, masked: Mask) -> Floats:
+    """(batch,): of the positive in a softmax over all."""
+    found: Floats = np.log(np.maximum(probabilities(scores, masked, 1.0)[:, 0], 1e-30))
     return found
 
 

@@ -14,6 +14,7 @@ from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import Rows, Scorer
+from fedlu.learning.regularisers import Pull, cubic_gradients, dura_gradients
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Learner:
     complex_rows: bool
     relations_are_phases: bool
     relations: int
+    dura: float = 0.0
     relation_prediction: float = 0.0
     """Weight of also asking for the relation of a head and a tail (Chen et al. 2021); for models of products."""
 
@@ -156,10 +158,6 @@ class Learner:
         update(relations, touched, *gradients, others, optimizer=self.optimizer, rate=self.rate)
 
 
-Pull = Callable[[Ids, Floats], Floats]
-"""From the ids and values of some rows to an addition to their gradient."""
-
-
 @dataclass(frozen=True)
 class Teaching:
     """How strongly each table is taught by the other in a step."""
@@ -187,7 +185,7 @@ class Teaching:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass that can go back; the cubic regulariser is added on the way."""
+    """A forward pass that can go back; regularisers are added on the way."""
 
     rows: Rows
     scores: Floats
@@ -199,56 +197,27 @@ class Pass:
         return self._backward(slopes)
 
     def backward(self, slopes: Floats) -> Rows:
-        found, n3, complex_rows = self.gradient(slopes), self.learner.n3, self.learner.complex_rows
-        if not n3:
-            return found
-        share = n3 / len(self.rows.anchors)
-        relations = found.relations
-        if not self.learner.relations_are_phases:  # an angle has no size to keep small
-            relations = relations + cubic_gradient(self.rows.relations, share, complex_rows)
-        return Rows(
-            found.anchors + cubic_gradient(self.rows.anchors, share, complex_rows),
-            relations,
-            found.answers + cubic_gradient(self.rows.answers, share, complex_rows),
-            found.negatives,
-        )
+        found, learner = self.gradient(slopes), self.learner
+        if learner.n3:
+            found = _sum(
+                found,
+                cubic_gradients(
+                    self.rows,
+                    learner.n3,
+                    complex_rows=learner.complex_rows,
+                    relations_are_phases=learner.relations_are_phases,
+                ),
+            )
+        if learner.dura:
+            found = _sum(found, dura_gradients(self.rows, learner.dura, complex_rows=learner.complex_rows))
+        return found
 
 
-def cubic_gradient(rows: Floats, strength: float, complex_rows: bool) -> Floats:
-    """The gradient of strength * sum |x|^3 (Lacroix et al. 2018), with the modulus of complex numbers."""
-    if complex_rows:
-        half = rows.shape[1] // 2
-        modulus = np.sqrt(rows[:, :half] ** 2 + rows[:, half:] ** 2)
-        modulus = np.concatenate([modulus, modulus], axis=1)
-    else:
-        modulus = np.abs(rows)
-    gradient: Floats = np.float32(3 * strength) * modulus * rows
-    return gradient
-
-
-def proximal_pull(strength: float, anchor: Floats) -> Pull:
-    """FedProx: the gradient of strength / 2 * |row - the global row of this round|^2."""
-    return lambda rows, values: np.float32(strength) * (values - anchor[rows])
-
-
-def contrastive_pull(strength: float, temperature: float, current: Floats, previous: Floats) -> Pull:
-    """FedEC: a row is to be like the global row of this round, and unlike its own of the round before.
-
-    -log(e^{a} / (e^{a} + e^{b})), where a and b are cosine similarities over the temperature; a mean over the rows.
-    """
-
-    def unit(rows: Floats) -> tuple[Floats, Floats]:
-        length = np.sqrt((rows**2).sum(1, keepdims=True) + np.float32(1e-12))
-        return rows / length, length
-
-    def pull(rows: Ids, values: Floats) -> Floats:
-        mine, length = unit(values)
-        good, _ = unit(current[rows])
-        bad, _ = unit(previous[rows])
-        like, unlike = (mine * good).sum(1, keepdims=True), (mine * bad).sum(1, keepdims=True)
-        doubt = 1 / (1 + np.exp((like - unlike) / temperature))  # the probability given to the bad one
-        toward = doubt * ((bad - unlike * mine) - (good - like * mine)) / (length * temperature)
-        gradient: Floats = (strength / len(rows) * toward).astype(np.float32)
-        return gradient
-
-    return pull
+def _sum(found: Rows, more: Rows) -> Rows:
+    """Of the gradients of a batch; no regulariser moves negatives."""
+    return Rows(
+        found.anchors + more.anchors,
+        found.relations + more.relations,
+        found.answers + more.answers,
+        found.negatives,
+    )

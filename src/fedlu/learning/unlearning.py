@@ -26,9 +26,11 @@ from fedlu.learning.knowledge import (
     ENOUGH,
     Knowledge,
     Memory,
+    Questions,
     evenly,
     knowledge,
     places_of,
+    questions_about,
     share_to_fill,
     targets_of,
 )
@@ -62,6 +64,8 @@ OWN = 10.0
 CLOSE = 0.05
 """How far forgotten triples may be from their places, in the mean, for the client to be content: as a part of how far
 they were before."""
+NOTHING = 0.01
+"""A gap that a triple is left alone with."""
 AT_BEST = 0.01
 """Nearer than this nobody need be: what is known by chance alone differs more."""
 
@@ -101,7 +105,8 @@ class Unlearner:
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
         some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
-        self.unseen = evenly(alike[np.sort(some)], request.known)
+        self.unseen = questions_about(evenly(alike[np.sort(some)], request.known))
+        self.asked = questions_about(self.forgotten)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
@@ -146,9 +151,8 @@ class Unlearner:
                 found[name] = np.where((gap > 0).any(1, keepdims=True), np.maximum(gap, 0), gap)
         return found
 
-    def _known(self, name: str, sampler: Sampler | None = None) -> Knowledge:
-        sampler = self.forgotten if sampler is None else sampler
-        return knowledge(self.learner, self.memories[name], sampler, odds=self.few)
+    def _known(self, name: str, questions: Questions | None = None) -> Knowledge:
+        return knowledge(self.learner, self.memories[name], questions or self.asked, odds=self.few)
 
     # --- interference
 
@@ -176,7 +180,10 @@ class Unlearner:
 
     def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
         """An epoch over the forgotten."""
-        for chosen, side in _pieces(random, len(self.request.forget), self.batch_size):
+        concerned = [
+            np.flatnonzero(np.any([np.abs(gap[:, side]) > NOTHING for gap in gaps.values()], axis=0)) for side in Side
+        ]
+        for chosen, side in _pieces(random, concerned, self.batch_size):
             batch = self.forgotten.batch(chosen, side, random, self.negatives)
             self._confuse(batch, {name: gap[chosen, side] for name, gap in gaps.items()})
 
@@ -234,10 +241,10 @@ class Unlearner:
     def _held(self, random: np.random.Generator, chosen: Ids, negatives: int, every: int) -> Iterator[Batch]:
         """Batches of retained triples; now and then, what has to go is pushed back to its place."""
         targets = self.targets() if len(self.request.forget) else {}
-        pieces = list(_pieces(random, len(chosen), self.batch_size))
+        pieces = list(_pieces(random, [chosen, chosen], self.batch_size))
         for number, at in enumerate(random.permutation(len(pieces)), start=1):
-            places, side = pieces[at]
-            yield self.retained.batch(chosen[places], side, random, negatives)
+            some, side = pieces[at]
+            yield self.retained.batch(some, side, random, negatives)
             if targets and number % every == 0:
                 self._confuse_all(self.gaps(targets), random)
 
@@ -289,10 +296,11 @@ def _some(random: np.random.Generator, numbers: Ids, most: int) -> Ids:
     return found
 
 
-def _pieces(random: np.random.Generator, number: int, size: int) -> Iterator[tuple[Ids, Side]]:
+def _pieces(random: np.random.Generator, numbers: list[Ids], size: int) -> Iterator[tuple[Ids, Side]]:
+    """In random order, those given for each side."""
     for side in Side:
-        order = random.permutation(number)
-        for start in range(0, number, size):
+        order = random.permutation(numbers[side])
+        for start in range(0, len(order), size):
             yield order[start : start + size], side
 
 

@@ -15,7 +15,7 @@ from fedlu.embedding.ranking import FilterIndex
 from fedlu.federated.client import Client
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
-from fedlu.learning.knowledge import Memory, knowledge
+from fedlu.learning.knowledge import Memory, knowledge, questions_about
 
 Numbers: TypeAlias = NDArray[np.int64]
 Known: TypeAlias = NDArray[np.float64]
@@ -98,18 +98,20 @@ def memory_of(client: Client, view: str) -> Memory:
 
 def known_by(client: Client, view: str, triples: Triples) -> Known:
     """How well a client's best tables know some triples, in the mean of both sides."""
-    found: Known = knowledge(client.learner, memory_of(client, view), _sampler(client.graph, triples)).mean(1)
+    found: Known = knowledge(
+        client.learner, memory_of(client, view), questions_about(_sampler(client.graph, triples))
+    ).mean(1)
     return found
 
 
 def relearn_steps(client: Client, view: str, forget: Triples, level: float) -> int:
     """Steps on the forgotten triples alone until they are known as well as `level`, in the mean; at most so many."""
     memory, sampler = memory_of(client, view), _sampler(client.graph, forget)
-    learner = replace(client.learner, optimizer="adam", rate=RELEARN_RATE, n3=0.0, relation_prediction=0.0)
-    random, steps = np.random.default_rng(0), 0
+    learner = replace(client.learner, optimizer="adam", rate=RELEARN_RATE, n3=0.0, dura=0.0, relation_prediction=0.0)
+    random, steps, questions = np.random.default_rng(0), 0, questions_about(sampler)
     while steps < RELEARN_STEPS:
         for batch in sampler.epoch(random, client.settings.batch_size, client.settings.negatives):
-            if float(knowledge(learner, memory, sampler).mean()) >= level:
+            if float(knowledge(learner, memory, questions).mean()) >= level:
                 return steps
             learner.plain_step(memory.table, memory.relations, batch)
             steps += 1

@@ -36,7 +36,7 @@ from fedlu.results.requests import Wish, choose
 
 CYCLES = 6
 """Of interference and decay, at most."""
-TOLERANCE = {"indistinguishable": 0.0025, "suppress": 0.001}
+TOLERANCE = {"indistinguishable": 0.0025, "suppress": 0.0025}
 """How far the valid MRR of a view may stay below what it was, by goal: to suppress takes more from the rest."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""

@@ -1,0 +1,85 @@
+"""What keeps rows small, or near others: gradients that are added to those of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedlu.embedding.kernels import Floats, Ids
+from fedlu.embedding.scorers import Rows
+
+ALONE, TOGETHER = 0.5, 1.5
+"""How much the sizes of entity rows and those of their products with the relation weigh in `dura_gradients`."""
+
+Pull = Callable[[Ids, Floats], Floats]
+"""From the ids and values of some rows to an addition to their gradient."""
+
+
+def cubic_gradients(rows: Rows, strength: float, *, complex_rows: bool, relations_are_phases: bool) -> Rows:
+    """Of the mean over a batch of strength * (|anchor|^3 + |relation|^3 + |answer|^3), N3 (Lacroix et al. 2018)."""
+    share = strength / len(rows.anchors)
+    relations = np.zeros_like(rows.relations)  # an angle has no size to keep small
+    if not relations_are_phases:
+        relations = cubic_gradient(rows.relations, share, complex_rows)
+    return Rows(
+        cubic_gradient(rows.anchors, share, complex_rows),
+        relations,
+        cubic_gradient(rows.answers, share, complex_rows),
+        rows.negatives[:0],
+    )
+
+
+def cubic_gradient(rows: Floats, strength: float, complex_rows: bool) -> Floats:
+    """The gradient of strength * sum |x|^3, with the modulus of complex numbers."""
+    gradient: Floats = np.float32(3 * strength) * np.sqrt(_squares(rows, complex_rows)) * rows
+    return gradient
+
+
+def dura_gradients(rows: Rows, strength: float, *, complex_rows: bool) -> Rows:
+    """Of the mean over a batch of strength * (ALONE (|a|^2 + |b|^2) + TOGETHER (|a r|^2 + |b r|^2)), where r relates a
+    to b: DURA (Zhang et al. 2020), which keeps a query near its answer, as a model of distances would."""
+    share, alone, together = np.float32(2 * strength / len(rows.anchors)), np.float32(ALONE), np.float32(TOGETHER)
+    stretch = share * (alone + together * _squares(rows.relations, complex_rows))
+    ends = _squares(rows.anchors, complex_rows) + _squares(rows.answers, complex_rows)
+    return Rows(
+        stretch * rows.anchors, share * together * ends * rows.relations, stretch * rows.answers, rows.negatives[:0]
+    )
+
+
+def _squares(rows: Floats, complex_rows: bool) -> Floats:
+    """|x|^2 at the place of every x, or of both its parts."""
+    squares = rows**2
+    if complex_rows:
+        half = rows.shape[1] // 2
+        squares[:, :half] += squares[:, half:]
+        squares[:, half:] = squares[:, :half]
+    return squares
+
+
+def proximal_pull(strength: float, anchor: Floats) -> Pull:
+    """FedProx: the gradient of strength / 2 * |row - the global row of this round|^2."""
+    return lambda rows, values: np.float32(strength) * (values - anchor[rows])
+
+
+def contrastive_pull(strength: float, temperature: float, current: Floats, previous: Floats) -> Pull:
+    """FedEC: a row is to be like the global row of this round, and unlike its own of the round before.
+
+    -log(e^{a} / (e^{a} + e^{b})), where a and b are cosine similarities over the temperature; a mean over the rows.
+    """
+
+    def unit(rows: Floats) -> tuple[Floats, Floats]:
+        length = np.sqrt((rows**2).sum(1, keepdims=True) + np.float32(1e-12))
+        return rows / length, length
+
+    def pull(rows: Ids, values: Floats) -> Floats:
+        mine, length = unit(values)
+        good, _ = unit(current[rows])
+        bad, _ = unit(previous[rows])
+        like, unlike = (mine * good).sum(1, keepdims=True), (mine * bad).sum(1, keepdims=True)
+        doubt = 1 / (1 + np.exp((like - unlike) / temperature))  # the probability given to the bad one
+        toward = doubt * ((bad - unlike * mine) - (good - like * mine)) / (length * temperature)
+        gradient: Floats = (strength / len(rows) * toward).astype(np.float32)
+        return gradient
+
+    return pull
