@@ -13,7 +13,7 @@ from fedlu.embedding.ranking import FilterIndex, Queries, Side
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Train
 from fedlu.graph import ClientGraph, partition, read
-from fedlu.learning.knowledge import CANDIDATES, Memory, evenly, knowledge, places_of, questions_about, targets_of
+from fedlu.learning.knowledge import Memory, Questions, evenly, knowledge, places_of, questions_about, targets_of
 from fedlu.learning.local_training import Teaching
 from fedlu.learning.unlearning import GOALS, Request, Unlearner
 from fedlu.results.forgetting import CYCLES, request_of
@@ -161,9 +161,9 @@ def test_decay_leaves_the_forgotten_gone_and_lifts_the_rest(trained: Client) -> 
     disturbed = np.unique(mine.request.forget[:, [0, 2]])
     for _ in range(3):
         mine.interfere(random)
-        before = knowledge(trained.learner, mine.memories["local"], questions_about(kept)).mean()
+        before = knowledge(trained.learner, mine.memories["local"], questions_about(kept, 512)).mean()
         mine.decay(random, disturbed)
-        assert knowledge(trained.learner, mine.memories["local"], questions_about(kept)).mean() > before
+        assert knowledge(trained.learner, mine.memories["local"], questions_about(kept, 512)).mean() > before
     assert knowledge(trained.learner, mine.memories["local"], mine.asked).mean() < raw - 0.3
 
 
@@ -176,7 +176,7 @@ def test_decay_gives_back_the_scores_that_were(trained: Client) -> None:
         memory, triples = mine.memories["local"], mine.request.retained
         everything = np.arange(len(triples))
         if trained.settings.loss == "cross_entropy":
-            return np.exp(knowledge(trained.learner, memory, questions_about(kept)))
+            return np.exp(knowledge(trained.learner, memory, questions_about(kept, 512)))
         batch = kept.batch(everything, Side.TAIL, np.random.default_rng(0), 1)
         return trained.learner.forward(memory.table, memory.relations, batch).scores[:, 0]
 
@@ -267,10 +267,14 @@ def test_targets_are_those_of_the_relation_if_it_has_enough() -> None:
     unseen = np.stack([values, values - 1], axis=1)  # the sides apart
     relations = np.repeat([0, 1], [30, 5]).astype(np.int32)
     forget = np.array([[0, 0, 1], [0, 1, 1]], dtype=np.int32)
-    found = targets_of(unseen, relations, forget, np.array([[0.5, 0.5], [0.0, 0.9]]))
+
+    def asked(relations: Any) -> Questions:
+        return Questions(np.stack([relations] * 3, axis=1), 512, [])
+
+    found = targets_of(unseen, asked(relations), forget, np.array([[0.5, 0.5], [0.0, 0.9]]))
     assert found.tolist() == [[-1.0, -2.0], [-9.0, -2.0]]  # the second among all, where -9 is the lowest
-    none = targets_of(unseen[:0], relations[:0], forget, np.full((2, 2), 0.5))
-    np.testing.assert_allclose(none, -np.log(CANDIDATES))
+    none = targets_of(unseen[:0], asked(relations[:0]), forget, np.full((2, 2), 0.5))
+    np.testing.assert_allclose(none, -np.log(512))
 
 
 def test_a_filter_of_the_retained_alone(graph: ClientGraph) -> None:

@@ -29,8 +29,8 @@ Numbers: TypeAlias = NDArray[np.int32]
 SUPPRESSED = {"products": 0.52, "translations": 0.84, "rotations": 0.94}
 """To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
 far down as the rest does not suffer: where scores are products, rows can be moved further."""
-CANDIDATES = 512
-"""Entities that a triple is compared with to see how well it is known."""
+CANDIDATES = {"products": 1024, "translations": 512, "rotations": 512}
+"""Entities that a triple is compared with to see how well it is known: a distance costs many times a product."""
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 
@@ -50,18 +50,19 @@ class Questions:
     """Triples to be asked about again and again, always with the same sample of entities beside them."""
 
     triples: Triples
+    candidates: int
     batches: list[tuple[Ids, Side, Batch]]
     """Which of the triples, from which side, beside whom."""
 
 
-def questions_about(sampler: Sampler) -> Questions:
+def questions_about(sampler: Sampler, candidates: int) -> Questions:
     """About all of a sampler's triples, from both sides."""
     number, batches = len(sampler.triples), []
     for start in range(0, number, 512):
         chosen = np.arange(start, min(start + 512, number))
         for side in Side:
-            batches.append((chosen, side, sampler.batch(chosen, side, np.random.default_rng(0), CANDIDATES)))
-    return Questions(sampler.triples, batches)
+            batches.append((chosen, side, sampler.batch(chosen, side, np.random.default_rng(0), candidates)))
+    return Questions(sampler.triples, candidates, batches)
 
 
 def knowledge(learner: Learner, memory: Memory, questions: Questions, *, odds: bool = False) -> Knowledge:
@@ -92,12 +93,15 @@ def evenly(triples: Triples, known: FilterIndex) -> Sampler:
     return Sampler(triples, known, np.ones(len(triples), dtype=np.float32), private=False)
 
 
-def share_to_fill(learner: Learner, goal: str) -> float:
-    if goal != "suppress":
-        return 1.0
+def family(learner: Learner) -> str:
+    """Which of the kinds a model is of that know, and forget, alike."""
     if learner.loss == "cross_entropy":
-        return SUPPRESSED["products"]
-    return SUPPRESSED["rotations" if learner.relations_are_phases else "translations"]
+        return "products"
+    return "rotations" if learner.relations_are_phases else "translations"
+
+
+def share_to_fill(learner: Learner, goal: str) -> float:
+    return SUPPRESSED[family(learner)] if goal == "suppress" else 1.0
 
 
 def places_of(relations: Numbers, known: dict[str, Knowledge], share: float) -> dict[str, Knowledge]:
@@ -121,14 +125,16 @@ def places_of(relations: Numbers, known: dict[str, Knowledge], share: float) -> 
     return places
 
 
-def targets_of(unseen: Knowledge, relations: Numbers, forget: Triples, places: Knowledge) -> Knowledge:
-    """(forgotten, 2): how well a triple at its place is known, among unseen ones of its relation, or among all."""
-    found = np.full(places.shape, -np.log(CANDIDATES))  # nothing to compare with: as good as a guess
-    if not len(unseen):
+def targets_of(known: Knowledge, unseen: Questions, forget: Triples, places: Knowledge) -> Knowledge:
+    """(forgotten, 2): how well a triple at its place is known, among unseen ones of its relation, or among all; given
+    how well those are `known`."""
+    found = np.full(places.shape, -np.log(unseen.candidates))  # nothing to compare with: as good as a guess
+    if not len(known):
         return found
+    relations = unseen.triples[:, 1]
     for relation in np.unique(forget[:, 1]):
-        chosen, of_it = forget[:, 1] == relation, unseen[relations == relation]
+        chosen, of_it = forget[:, 1] == relation, known[relations == relation]
         for side in Side:
-            values = of_it[:, side] if len(of_it) >= ENOUGH else unseen[:, side]
+            values = of_it[:, side] if len(of_it) >= ENOUGH else known[:, side]
             found[chosen, side] = np.quantile(values, places[chosen, side])
     return found

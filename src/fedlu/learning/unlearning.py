@@ -23,11 +23,13 @@ from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.graph.triples import Triples
 from fedlu.learning.bystanders import Bystanders, bystanders
 from fedlu.learning.knowledge import (
+    CANDIDATES,
     ENOUGH,
     Knowledge,
     Memory,
     Questions,
     evenly,
+    family,
     knowledge,
     places_of,
     questions_about,
@@ -105,8 +107,9 @@ class Unlearner:
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
         some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
-        self.unseen = questions_about(evenly(alike[np.sort(some)], request.known))
-        self.asked = questions_about(self.forgotten)
+        candidates = CANDIDATES[family(learner)]
+        self.unseen = questions_about(evenly(alike[np.sort(some)], request.known), candidates)
+        self.asked = questions_about(self.forgotten, candidates)
         known = request.known
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
@@ -130,11 +133,10 @@ class Unlearner:
 
     def targets(self) -> dict[str, Knowledge]:
         """By memory (forgotten, 2): how well each should be known. A table that is as it was is not asked again."""
-        relations = self.unseen.triples[:, 1]
         for name, places in self.places.items():
             table = blake2b(self.memories[name].table.values.data).digest()
             if name not in self.found or self.found[name][0] != table:
-                target = targets_of(self._known(name, self.unseen), relations, self.request.forget, places)
+                target = targets_of(self._known(name, self.unseen), self.unseen, self.request.forget, places)
                 self.found[name] = table, target
         return {name: target for name, (_, target) in self.found.items()}
 

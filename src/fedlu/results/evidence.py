@@ -22,6 +22,8 @@ Known: TypeAlias = NDArray[np.float64]
 """(triples,): how well each is known."""
 FALSE_ALARMS = 0.01
 RESAMPLES = 1000
+BESIDE = 1024
+"""Entities that a triple is compared with to see how well it is known."""
 RELEARN_STEPS = 200
 RELEARN_RATE = 1e-3
 SURE = 0.8
@@ -98,9 +100,8 @@ def memory_of(client: Client, view: str) -> Memory:
 
 def known_by(client: Client, view: str, triples: Triples) -> Known:
     """How well a client's best tables know some triples, in the mean of both sides."""
-    found: Known = knowledge(
-        client.learner, memory_of(client, view), questions_about(_sampler(client.graph, triples))
-    ).mean(1)
+    questions = questions_about(_sampler(client.graph, triples), BESIDE)
+    found: Known = knowledge(client.learner, memory_of(client, view), questions).mean(1)
     return found
 
 
@@ -108,7 +109,7 @@ def relearn_steps(client: Client, view: str, forget: Triples, level: float) -> i
     """Steps on the forgotten triples alone until they are known as well as `level`, in the mean; at most so many."""
     memory, sampler = memory_of(client, view), _sampler(client.graph, forget)
     learner = replace(client.learner, optimizer="adam", rate=RELEARN_RATE, n3=0.0, dura=0.0, relation_prediction=0.0)
-    random, steps, questions = np.random.default_rng(0), 0, questions_about(sampler)
+    random, steps, questions = np.random.default_rng(0), 0, questions_about(sampler, BESIDE)
     while steps < RELEARN_STEPS:
         for batch in sampler.epoch(random, client.settings.batch_size, client.settings.negatives):
             if float(knowledge(learner, memory, questions).mean()) >= level:
