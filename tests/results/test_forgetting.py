@@ -355,22 +355,6 @@ def test_rounds_end_when_decay_no_longer_helps_and_the_best_is_kept() -> None:
     assert (server.table == 4).all()  # as after the interference of cycle 2, whose step is the fourth
 
 
-@pytest.mark.parametrize(("goal", "tolerance"), [("indistinguishable", 0.0025), ("suppress", 0.001)])
-def test_how_far_the_rest_may_fall_is_by_the_goal(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: str, tolerance: float
-) -> None:
-    asked = []
-
-    def stop(*_: Any, **options: Any) -> None:
-        asked.append(options["tolerance"])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(rounds, "forget", stop)
-    with pytest.raises(KeyboardInterrupt):
-        forgetting.forget(world / "run", tmp_path / "out", forget_sets=True, goal=goal)
-    assert asked == [tolerance]
-
-
 def test_of_cycles_that_are_as_good_the_last_is_kept() -> None:
     """Decay goes on mending what a sample of the valid triples does not tell."""
     site = OneSite([True] * 20)

@@ -36,8 +36,8 @@ from fedlu.results.requests import Wish, choose
 
 CYCLES = 6
 """Of interference and decay, at most."""
-TOLERANCE = {"indistinguishable": 0.0025, "suppress": 0.0025}
-"""How far the valid MRR of a view may stay below what it was, by goal: to suppress takes more from the rest."""
+TOLERANCE = 0.0025
+"""How far the valid MRR of a view may stay below what it was: less than that, a sample of some thousand cannot tell."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""
 GLANCE_FOR_A_FEW = 0.1
@@ -80,7 +80,7 @@ def forget(
             client.request = request_of(graph, chosen.marks[graph.name], goal, without)
     start = time.perf_counter()
     events = []
-    for event in rounds.forget(party.server, party.transport, cycles=CYCLES, tolerance=TOLERANCE[goal]):
+    for event in rounds.forget(party.server, party.transport, cycles=CYCLES, tolerance=TOLERANCE):
         events.append(event)
         if watch is not None:
             watch(event)

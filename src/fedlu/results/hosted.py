@@ -101,8 +101,7 @@ def forget(
         party = _gather(source, settings, sites, before, full)
         runs.restore(source, party)
         start = time.perf_counter()
-        tolerance = max(TOLERANCE.values())  # which goals its sites have is not the server's to know
-        events = list(rounds.forget(party.server, before, cycles=CYCLES, tolerance=tolerance))
+        events = list(rounds.forget(party.server, before, cycles=CYCLES, tolerance=TOLERANCE))
         seconds = time.perf_counter() - start
     with whole_folder(target) as new:
         files.write_json(new / "config.json", config)
