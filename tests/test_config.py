@@ -27,6 +27,15 @@ def test_the_paper_by_the_letter() -> None:
     assert resolve("paper", method="fede", model="RotatE").batch_size == 1024
 
 
+def test_strong_has_the_regulariser_that_fits_the_model() -> None:
+    found = {model: resolve("strong", method="fedlu", model=model) for model in ("ComplEx", "DistMult", "TransE")}
+    assert {model: (each.n3, each.dura) for model, each in found.items()} == {
+        "ComplEx": (0.0, 0.025),
+        "DistMult": (0.0, 0.025),
+        "TransE": (0.025, 0.0),
+    }
+
+
 def test_the_stronger_wins() -> None:
     """The method's table over the recipe's keys, and the command line over both; text takes the field's type."""
     settings = resolve("fast", method="fedlu", model="TransE", overrides={"warm_rounds": "3", "weighted": "false"})

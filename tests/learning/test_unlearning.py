@@ -15,7 +15,7 @@ from fedlu.federated.messages import Train
 from fedlu.graph import ClientGraph, partition, read
 from fedlu.learning.knowledge import Memory, Questions, evenly, knowledge, places_of, questions_about, targets_of
 from fedlu.learning.local_training import Teaching
-from fedlu.learning.unlearning import GOALS, Request, Unlearner
+from fedlu.learning.unlearning import GOALS, NOTHING, Request, Unlearner
 from fedlu.results.forgetting import CYCLES, request_of
 
 MODELS = ("TransE", "ComplEx", "RotatE")
@@ -131,6 +131,32 @@ def test_interference_touches_only_rows_of_the_forgotten(trained: Client) -> Non
         changed = np.flatnonzero((memory.table.values != start[name]).any(1))
         assert len(changed)
         assert set(changed) <= set(named)
+
+
+def test_who_stands_where_it_should_is_left_alone(trained: Client) -> None:
+    mine = unlearner(trained)
+    gaps = {name: np.full((len(mine.request.forget), 2), NOTHING) for name in mine.memories}
+    gaps["local"][3, Side.HEAD] = 1.0
+    start = {name: memory.table.values.copy() for name, memory in mine.memories.items()}
+    mine._confuse_all(gaps, np.random.default_rng(1))
+    for name, memory in mine.memories.items():
+        changed = np.flatnonzero((memory.table.values != start[name]).any(1))
+        assert set(changed) <= set(mine.request.forget[3, [0, 2]])
+        assert len(changed) or name == "global"
+    for gap in gaps.values():
+        gap[:] = NOTHING
+    start = {name: memory.table.values.copy() for name, memory in mine.memories.items()}
+    mine._confuse_all(gaps, np.random.default_rng(1))
+    assert all((memory.table.values == start[name]).all() for name, memory in mine.memories.items())
+
+
+def test_without_valid_triples_a_guess_is_the_aim(trained: Client) -> None:
+    """A guess among the entities that there are, if they are fewer than the candidates asked for."""
+    mine = unlearner(trained)
+    asked = replace(mine.request, valid=mine.request.valid[:0])
+    alone = Unlearner(mine.learner, mine.memories, asked, mine.teaching, weighted=True, batch_size=128, negatives=64)
+    for target in alone.targets().values():
+        np.testing.assert_allclose(target, -np.log(len(trained.graph.vocabulary.entities)))
 
 
 def test_suppressed_are_known_less_than_indistinguishable_ones(trained: Client) -> None:

@@ -115,6 +115,18 @@ def test_retraining_is_done_once(world: Path, audited: dict[str, Any]) -> None:
     )
 
 
+def test_a_run_of_before_is_re_trained_as_it_was(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that did not exist then is not taken from the recipe of today."""
+    config = json.loads((world / "run" / "config.json").read_text())
+    config["recipe"], config["settings"]["model"] = "strong", "ComplEx"
+    del config["settings"]["dura"]
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(runs, "learn", lambda _, **options: asked.update(options))
+    audits._retrain(tmp_path / "again", load(world / "umls"), config, None)
+    assert (asked["recipe"], asked["model"], asked["dura"]) == ("strong", "ComplEx", 0.0)
+    assert asked["n3"] == config["settings"]["n3"]
+
+
 def test_without_a_re_trained_model_its_column_is_absent(world: Path, tmp_path: Path) -> None:
     forgetting.forget(world / "run", tmp_path / "out", fraction=0.02, seed=5, goal="suppress")
     result, _ = audits.audit(tmp_path / "out", retrain=False, fraction=0.02, seed=5)

@@ -30,7 +30,7 @@ SUPPRESSED = {"products": 0.52, "translations": 0.84, "rotations": 0.94}
 """To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
 far down as the rest does not suffer: where scores are products, rows can be moved further."""
 CANDIDATES = {"products": 1024, "translations": 512, "rotations": 512}
-"""Entities that a triple is compared with to see how well it is known: a distance costs many times a product."""
+"""Entities that a triple is compared with to see how well it is known: most distances cost many times a product."""
 ENOUGH = 20
 """Valid triples of a relation that make a distribution of their own; and forgotten ones that can fill one."""
 
@@ -62,7 +62,7 @@ def questions_about(sampler: Sampler, candidates: int) -> Questions:
         chosen = np.arange(start, min(start + 512, number))
         for side in Side:
             batches.append((chosen, side, sampler.batch(chosen, side, np.random.default_rng(0), candidates)))
-    return Questions(sampler.triples, candidates, batches)
+    return Questions(sampler.triples, min(candidates, sampler.known.entities), batches)
 
 
 def knowledge(learner: Learner, memory: Memory, questions: Questions, *, odds: bool = False) -> Knowledge:
@@ -94,7 +94,7 @@ def evenly(triples: Triples, known: FilterIndex) -> Sampler:
 
 
 def family(learner: Learner) -> str:
-    """Which of the kinds a model is of that know, and forget, alike."""
+    """Which of the kinds a model is of that know, and forget, alike; a softmax makes any of them like the products."""
     if learner.loss == "cross_entropy":
         return "products"
     return "rotations" if learner.relations_are_phases else "translations"

@@ -106,7 +106,7 @@ class Unlearner:
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
-        some = np.random.default_rng(0).permutation(len(alike))[:UNSEEN]
+        some = np.random.default_rng(0).permutation(len(alike))[: UNSEEN if len(request.forget) else 0]
         candidates = CANDIDATES[family(learner)]
         self.unseen = questions_about(evenly(alike[np.sort(some)], request.known), candidates)
         self.asked = questions_about(self.forgotten, candidates)
@@ -167,7 +167,8 @@ class Unlearner:
             targets = self.targets()  # the unseen are disturbed, too
             gaps = self.gaps(targets)
             before, furthest = furthest, max(abs(_excess(gap)) / self.close[name] for name, gap in gaps.items())
-            if furthest <= 0.5 or (furthest > 0.9 * before and not self.few):  # there, or as near as it gets
+            nobody = not any(len(each) for each in _concerned(gaps))
+            if nobody or furthest <= 0.5 or (furthest > 0.9 * before and not self.few):  # there, or as near as it gets
                 return self._are_small(gaps)
             for epoch in range(LOOK_EVERY):
                 self._confuse_all(self.gaps(targets) if epoch else gaps, random)
@@ -181,11 +182,8 @@ class Unlearner:
         return all(_excess(gap) <= within * self.close[name] for name, gap in gaps.items())
 
     def _confuse_all(self, gaps: dict[str, Knowledge], random: np.random.Generator) -> None:
-        """An epoch over the forgotten."""
-        concerned = [
-            np.flatnonzero(np.any([np.abs(gap[:, side]) > NOTHING for gap in gaps.values()], axis=0)) for side in Side
-        ]
-        for chosen, side in _pieces(random, concerned, self.batch_size):
+        """An epoch over the forgotten that are not where they should be; who is, does not hold back a row of others."""
+        for chosen, side in _pieces(random, _concerned(gaps), self.batch_size):
             batch = self.forgotten.batch(chosen, side, random, self.negatives)
             self._confuse(batch, {name: gap[chosen, side] for name, gap in gaps.items()})
 
@@ -291,6 +289,11 @@ def _excess(gap: Knowledge) -> float:
     mean = float(np.maximum(gap, 0).mean()) if len(gap) < ENOUGH else float(gap.mean())
     chance = 0.0 if len(gap) < ENOUGH else float(gap.std() / np.sqrt(gap.size))
     return float(np.sign(mean) * max(0.0, abs(mean) - chance))
+
+
+def _concerned(gaps: dict[str, Knowledge]) -> list[Ids]:
+    """By side: the forgotten triples that have a gap in one of the memories."""
+    return [np.flatnonzero(np.any([np.abs(gap[:, side]) > NOTHING for gap in gaps.values()], axis=0)) for side in Side]
 
 
 def _some(random: np.random.Generator, numbers: Ids, most: int) -> Ids:

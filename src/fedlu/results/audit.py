@@ -221,12 +221,12 @@ def _raw(run: Path, retained: Federation, settings: Settings) -> list[Client]:
 
 
 def _retrain(out: Path, retained: Federation, config: dict[str, Any], watch: Watch | None) -> None:
-    """From scratch, with the same settings; done once, and resumed if it was stopped."""
-    settings = {key: value for key, value in config["settings"].items() if key not in ("method", "model")}
+    """From scratch, with the same settings, whatever the recipe says now; done once, and resumed if it was stopped."""
+    settings = asdict(Settings(**config["settings"]))  # a run of before has not all the settings of today
     runs.learn(
         retained,
-        method=config["settings"]["method"],
-        model=config["settings"]["model"],
+        method=settings.pop("method"),
+        model=settings.pop("model"),
         recipe=config["recipe"],
         out=out,
         resume=(out / "config.json").is_file(),

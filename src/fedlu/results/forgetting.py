@@ -37,7 +37,7 @@ from fedlu.results.requests import Wish, choose
 CYCLES = 6
 """Of interference and decay, at most."""
 TOLERANCE = 0.0025
-"""How far the valid MRR of a view may stay below what it was: less than that, a sample of some thousand cannot tell."""
+"""How far the valid MRR of a view may stay below what it was: where it was nearer, one more cycle brought no more."""
 GLANCE = 0.5
 """The part of the valid triples ranked while learning that tells how good a client is while it forgets."""
 GLANCE_FOR_A_FEW = 0.1
