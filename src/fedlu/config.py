@@ -65,7 +65,7 @@ class Settings:
     n3: float = 0.0
     """Strength of the cubic (N3) regulariser of the rows of a batch."""
     dura: float = 0.0
-    """Strength of the DURA regulariser, which keeps queries near their answers, beside the cubic one; ComplEx and
+    """Strength of the DURA regulariser, which keeps queries and answers small, beside the cubic one; ComplEx and
     DistMult only."""
     relation_prediction: float = 0.0
     """Weight of also predicting the relation of a head and a tail; ComplEx and DistMult only."""

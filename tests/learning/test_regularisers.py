@@ -1,4 +1,4 @@
-"""DURA against autograd on the formula of its paper restated, and that it keeps queries near their answers."""
+"""DURA against autograd on the formula of its paper restated, and that it keeps queries and answers small."""
 
 from __future__ import annotations
 

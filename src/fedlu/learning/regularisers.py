@@ -38,7 +38,7 @@ def cubic_gradient(rows: Floats, strength: float, complex_rows: bool) -> Floats:
 
 def dura_gradients(rows: Rows, strength: float, *, complex_rows: bool) -> Rows:
     """Of the mean over a batch of strength * (ALONE (|a|^2 + |b|^2) + TOGETHER (|a r|^2 + |b r|^2)), where r relates a
-    to b: DURA (Zhang et al. 2020), which keeps a query near its answer, as a model of distances would."""
+    to b: DURA (Zhang et al. 2020). What is kept small is a query, a r, and its answer, b."""
     share, alone, together = np.float32(2 * strength / len(rows.anchors)), np.float32(ALONE), np.float32(TOGETHER)
     stretch = share * (alone + together * _squares(rows.relations, complex_rows))
     ends = _squares(rows.anchors, complex_rows) + _squares(rows.answers, complex_rows)
