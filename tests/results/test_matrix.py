@@ -116,6 +116,20 @@ def test_a_folder_is_of_one_experiment(nations: Path, tmp_path: Path) -> None:
         carry_out(matrix_of(nations, tmp_path / "other"))
 
 
+def test_a_cell_of_an_older_recipe_does_not_stand_beside_newer_ones(nations: Path, tmp_path: Path) -> None:
+    matrix = matrix_of(nations, tmp_path / "out", methods=("fede",))
+    carry_out(matrix)
+    path = tmp_path / "out" / "runs" / "TransE-fede-0" / "config.json"
+    config = json.loads(path.read_text())
+    settings = config["settings"]
+    path.write_text(json.dumps({**config, "settings": {**settings, "margin": 12.5}}))
+    with pytest.raises(InputError, match="TransE-fede-0: was learned when the recipe was another: margin was 12.5; delete"):
+        carry_out(matrix)
+    del settings["rejoin"]  # as of a version that had no such setting: it stands for what was done then
+    path.write_text(json.dumps(config))
+    assert carry_out(matrix)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

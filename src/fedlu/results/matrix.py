@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,8 @@ def carry_out(matrix: Matrix, *, budget: float | None = None, watch: Watch | Non
     """
     data = check(matrix)
     _open(matrix, data)
+    for cell in matrix.cells():
+        _refuse_other_recipe(matrix, cell)
     states = {cell: State("done" if matrix.is_done(cell) else "waiting") for cell in matrix.cells()}
     show = watch or (lambda _: None)
     with files.alone(matrix.out):
@@ -171,6 +173,15 @@ def check(matrix: Matrix) -> Federation:
     for cell in matrix.cells():
         runs.refuse_too_large(data, matrix.settings(cell))
     return data
+
+
+def _refuse_other_recipe(matrix: Matrix, cell: Cell) -> None:
+    """A recipe changes from version to version: a cell of an older one is not to stand beside newer ones."""
+    if not cell.variant and matrix.is_done(cell):
+        config = files.read_json(matrix.folder(cell) / "config.json")
+        if changed := runs.other_settings(config, asdict(matrix.settings(cell))):
+            what = f"was learned when the recipe was another: {changed}"
+            raise InputError(what, where=matrix.folder(cell), remedy="delete that folder, or choose another --out")
 
 
 def _open(matrix: Matrix, data: Federation) -> None:

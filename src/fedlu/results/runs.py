@@ -233,11 +233,8 @@ def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = No
             raise InputError("the data has changed since the run began", where=folder, remedy="start a new run")
         if old.get("start_from") != config.get("start_from"):
             raise InputError("the run began with other tables", where=folder, remedy="resume it with the same")
-        settings = {**asdict(Settings()), **old["settings"]}  # of a run from before a setting was there
-        changed = [key for key, value in config["settings"].items() if settings[key] != value]
-        if changed:
-            values = ", ".join(f"{key} was {settings[key]}" for key in changed)
-            raise InputError(f"the run has other settings: {values}", where=folder, remedy="resume it with the same")
+        if changed := other_settings(old, config["settings"]):
+            raise InputError(f"the run has other settings: {changed}", where=folder, remedy="resume it with the same")
         return
     begun = {f".{path.name}.part", LEDGER}  # a run that was killed before it had a config has nothing else
     if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - begun):
@@ -246,6 +243,12 @@ def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = No
     if ledger is not None:
         ledger.save(folder / LEDGER)
     write_json(path, config)
+
+
+def other_settings(config: dict[str, Any], settings: dict[str, Any]) -> str:
+    """In which of its settings a run differs from these, in words; empty if in none."""
+    had = {**asdict(Settings()), **config["settings"]}  # a run from before a setting was there has its default
+    return ", ".join(f"{key} was {had[key]}" for key, value in settings.items() if had[key] != value)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
