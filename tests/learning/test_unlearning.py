@@ -277,14 +277,14 @@ def test_nothing_to_forget_changes_nothing(trained: Client) -> None:
 def test_places_are_spread_within_each_relation() -> None:
     relations = np.repeat([0, 1], 50).astype(np.int32)
     known = np.random.default_rng(2).normal(size=(100, 2))
-    places = places_of(relations, {"local": known}, 1.0)["local"]
+    places = places_of(relations, {"local": known}, {"local": 1.0})["local"]
     for relation in (0, 1):
         for side in Side:
             mine, order = places[relations == relation, side], np.argsort(known[relations == relation, side])
             assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in order of knowledge
-    low = places_of(relations, {"local": known}, 0.4)["local"]
+    low = places_of(relations, {"local": known}, {"local": 0.4})["local"]
     np.testing.assert_allclose(low, 0.4 * places)
-    few = places_of(relations[:3], {"local": known[:3]}, 1.0)["local"]
+    few = places_of(relations[:3], {"local": known[:3]}, {"local": 1.0})["local"]
     assert few.max() <= 0.5
 
 

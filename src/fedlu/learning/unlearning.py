@@ -33,7 +33,7 @@ from fedlu.learning.knowledge import (
     knowledge,
     places_of,
     questions_about,
-    share_to_fill,
+    shares_to_fill,
     targets_of,
 )
 from fedlu.learning.local_training import Learner, Pass, Teaching
@@ -59,8 +59,10 @@ HOLD_EVERY = 6
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
 HOLD_AFTER = 20
 """... and batches of restoring."""
-SOFT = 0.1
-"""The paper's weight of soft confusion."""
+SOFT = {"indistinguishable": 0.1, "suppress": 0.03}
+"""The weight of soft confusion: the paper's; less where triples go further down, since there it costs others more."""
+SEEN = {"indistinguishable": 8192, "suppress": 65536}
+"""Retained triples by which directions are chosen that spare all: who moves rows further has to know them better."""
 OWN = 10.0
 """The weight of a forgotten triple's own term in hard confusion, against its negatives, as in the paper's release."""
 CLOSE = 0.05
@@ -116,7 +118,7 @@ class Unlearner:
         self.bystanders: dict[str, Bystanders] = {}
         self.found: dict[str, tuple[bytes, Knowledge]] = {}
         known_well = {name: self._known(name) for name in memories}
-        self.places = places_of(request.forget[:, 1], known_well, share_to_fill(learner, request.goal))
+        self.places = places_of(request.forget[:, 1], known_well, shares_to_fill(learner, request.goal))
         before = self.gaps(self.targets()) if len(request.forget) else {}
         self.close = {name: max(CLOSE * _excess(gap), AT_BEST) for name, gap in before.items()}
 
@@ -125,7 +127,12 @@ class Unlearner:
         if name not in self.bystanders:
             memory = self.memories[name]
             self.bystanders[name] = bystanders(
-                self.learner, self.before[name], memory.relations, self.retained, memory.shared
+                self.learner,
+                self.before[name],
+                memory.relations,
+                self.retained,
+                memory.shared,
+                seen=SEEN[self.request.goal],
             )
         return self.bystanders[name]
 
@@ -209,7 +216,7 @@ class Unlearner:
             slopes += losses.hard_confusion(scores, batch.masked, batch.weights, self.learner.loss)[0]
             slopes[:, 0] = np.minimum(OWN * slopes[:, 0], batch.weights / batch.weights.sum())  # at most the whole gap
         if self.request.soft:
-            slopes += np.float32(SOFT) * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
+            slopes += np.float32(SOFT[self.request.goal]) * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
         return slopes
 
     # --- decay
