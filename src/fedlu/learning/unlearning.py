@@ -59,10 +59,14 @@ HOLD_EVERY = 6
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
 HOLD_AFTER = 20
 """... and batches of restoring."""
-SOFT = {"indistinguishable": 0.1, "suppress": 0.03}
-"""The weight of soft confusion: the paper's; less where triples go further down, since there it costs others more."""
-SEEN = {"indistinguishable": 8192, "suppress": 65536}
-"""Retained triples by which directions are chosen that spare all: who moves rows further has to know them better."""
+SOFT = 0.1
+"""The paper's weight of soft confusion ..."""
+SOFT_FAR_DOWN = 0.03
+"""... and where triples go far down: there, it costs others more than it brings."""
+SEEN = 8192
+"""Retained triples by whose gradients directions are chosen that spare all ..."""
+SEEN_FAR_DOWN = 65536
+"""... and where rows are moved far."""
 OWN = 10.0
 """The weight of a forgotten triple's own term in hard confusion, against its negatives, as in the paper's release."""
 CLOSE = 0.05
@@ -105,6 +109,7 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
+        self.far_down = request.goal == "suppress" and family(learner) == "products"
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
@@ -132,7 +137,7 @@ class Unlearner:
                 memory.relations,
                 self.retained,
                 memory.shared,
-                seen=SEEN[self.request.goal],
+                seen=SEEN_FAR_DOWN if self.far_down else SEEN,
             )
         return self.bystanders[name]
 
@@ -216,7 +221,8 @@ class Unlearner:
             slopes += losses.hard_confusion(scores, batch.masked, batch.weights, self.learner.loss)[0]
             slopes[:, 0] = np.minimum(OWN * slopes[:, 0], batch.weights / batch.weights.sum())  # at most the whole gap
         if self.request.soft:
-            slopes += np.float32(SOFT[self.request.goal]) * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
+            weight = np.float32(SOFT_FAR_DOWN if self.far_down else SOFT)
+            slopes += weight * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
         return slopes
 
     # --- decay
