@@ -284,6 +284,9 @@ def test_places_are_spread_within_each_relation() -> None:
             assert (np.floor(mine[order] * 50) == np.arange(50)).all()  # one in each fiftieth, in order of knowledge
     low = places_of(relations, {"local": known}, {"local": 0.4})["local"]
     np.testing.assert_allclose(low, 0.4 * places)
+    both = places_of(relations, {"local": known, "global": known}, {"local": 0.4, "global": 0.9})
+    np.testing.assert_allclose(both["local"], low)
+    assert 0.4 < both["global"].max() <= 0.9  # each memory has a share of its own
     few = places_of(relations[:3], {"local": known[:3]}, {"local": 1.0})["local"]
     assert few.max() <= 0.5
 
