@@ -12,11 +12,12 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
 from fedlu.embedding.scorers import shape_of
 from fedlu.federated.client import learner_of
-from fedlu.learning.bystanders import ELSEWHERE, RIDGE, bystanders
+from fedlu.learning.bystanders import ELSEWHERE, bystanders
 from fedlu.learning.local_training import Learner
 
 ENTITIES, RELATIONS, DIMENSION = 40, 4, 16
 NOBODYS = np.empty(0, dtype=np.int64)
+EVERY, RIDGE = 8192, 0.05
 
 
 def made(model: str, *, reciprocal: bool = False) -> tuple[Learner, Table, Table, Sampler]:
@@ -63,7 +64,7 @@ def test_the_inverse_is_that_of_the_mean_of_products(reciprocal: bool) -> None:
                 gradient = slopes(learner, table, relations, triple, row, side)
                 total += np.outer(gradient, gradient)
     total *= width / np.trace(total)
-    found = bystanders(learner, table, relations, retained, NOBODYS, seen=8192)
+    found = bystanders(learner, table, relations, retained, NOBODYS, seen=EVERY, ridge=RIDGE)
     np.testing.assert_allclose(found.inverse @ (total + RIDGE * np.eye(width)), np.eye(width), atol=0.02)
     ends = np.concatenate([retained.triples[:, 0], retained.triples[:, 2]])
     assert found.others.tolist() == [1 + int((ends == entity).sum()) for entity in range(ENTITIES)]
@@ -73,7 +74,7 @@ def test_the_inverse_is_that_of_the_mean_of_products(reciprocal: bool) -> None:
 def test_others_change_less_than_by_a_plain_move(model: str) -> None:
     """The same fall of one triple's score, once along its gradient, once with the others in mind."""
     learner, table, relations, retained = made(model)
-    others = bystanders(learner, table, relations, retained, NOBODYS, seen=8192)
+    others = bystanders(learner, table, relations, retained, NOBODYS, seen=EVERY, ridge=RIDGE)
     changes = {"plain": 0.0, "spared": 0.0}
     for place in range(0, len(retained.triples), 3):
         triple = retained.triples[place]
@@ -92,7 +93,7 @@ def test_others_change_less_than_by_a_plain_move(model: str) -> None:
 
 def test_the_end_with_fewer_others_moves_most() -> None:
     learner, table, relations, retained = made("TransE")
-    others = bystanders(learner, table, relations, retained, NOBODYS, seen=8192)
+    others = bystanders(learner, table, relations, retained, NOBODYS, seen=EVERY, ridge=RIDGE)
     few, many = int(others.others.argmin()), int(others.others.argmax())
     gradient = np.ones((1, table.values.shape[1]), dtype=np.float32)
     ratio = others.others[many] / others.others[few]
@@ -104,10 +105,10 @@ def test_the_end_with_fewer_others_moves_most() -> None:
 
 def test_of_two_ends_the_one_that_nobody_shares_moves_most() -> None:
     learner, table, relations, retained = made("ComplEx")
-    alone = bystanders(learner, table, relations, retained, NOBODYS, seen=8192)
+    alone = bystanders(learner, table, relations, retained, NOBODYS, seen=EVERY, ridge=RIDGE)
     ours, theirs = retained.triples[0, [0, 2]].astype(np.int64)
     gradient = np.ones((1, table.values.shape[1]), dtype=np.float32)
-    found = bystanders(learner, table, relations, retained, np.array([theirs]), seen=8192)
+    found = bystanders(learner, table, relations, retained, np.array([theirs]), seen=EVERY, ridge=RIDGE)
     for row, times in ((ours, 1.0), (theirs, ELSEWHERE)):
         np.testing.assert_allclose(
             alone.spare(np.array([row]), gradient), times * found.spare(np.array([row]), gradient), rtol=1e-6

@@ -20,8 +20,6 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
 from fedlu.learning.local_training import Learner
 
-RIDGE = 0.01
-"""Added to the mean of products, as a part of its mean diagonal: no direction is quite free."""
 ELSEWHERE = 16.0
 """How many times as many triples a shared row is taken to have as its owner sees."""
 
@@ -40,9 +38,10 @@ class Bystanders:
 
 
 def bystanders(
-    learner: Learner, table: Table, relations: Table, retained: Sampler, shared: Ids, *, seen: int
+    learner: Learner, table: Table, relations: Table, retained: Sampler, shared: Ids, *, seen: int, ridge: float
 ) -> Bystanders:
-    """Of `table`, some rows of which are `shared` with other owners; the gradients of `seen` triples stand for all."""
+    """Of `table`, some rows of which are `shared` with other owners. The gradients of `seen` triples stand for all; the
+    `ridge` is added to their mean product, as a part of its mean diagonal, so that no direction is quite free."""
     random = np.random.default_rng(0)
     triples, width = retained.triples, table.values.shape[1]
     total = np.zeros((width, width))
@@ -55,7 +54,7 @@ def bystanders(
             for ends in (gradient.anchors, gradient.answers):
                 total += ends.T @ ends
     size = float(np.trace(total)) / width or 1.0
-    inverse = np.linalg.inv(total / size + RIDGE * np.eye(width))
+    inverse = np.linalg.inv(total / size + ridge * np.eye(width))
     others = (np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1).astype(np.float32)
     others[shared] *= ELSEWHERE
     return Bystanders(inverse.astype(np.float32), others)

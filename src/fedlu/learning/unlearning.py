@@ -59,14 +59,6 @@ HOLD_EVERY = 6
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
 HOLD_AFTER = 20
 """... and batches of restoring."""
-SOFT = 0.1
-"""The paper's weight of soft confusion ..."""
-SOFT_FAR_DOWN = 0.03
-"""... and where triples go far down: there, it costs others more than it brings."""
-SEEN = 8192
-"""Retained triples by whose gradients directions are chosen that spare all ..."""
-SEEN_FAR_DOWN = 65536
-"""... and where rows are moved far."""
 OWN = 10.0
 """The weight of a forgotten triple's own term in hard confusion, against its negatives, as in the paper's release."""
 CLOSE = 0.05
@@ -76,6 +68,25 @@ NOTHING = 0.01
 """A gap that a triple is left alone with."""
 AT_BEST = 0.01
 """Nearer than this nobody need be: what is known by chance alone differs more."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How rows are moved."""
+
+    soft: float
+    """The weight of soft confusion."""
+    seen: int
+    """Retained triples by whose gradients directions are chosen that spare all."""
+    ridge: float
+    """What every direction costs at least, as in `bystanders`."""
+
+
+USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01)
+"""The weight is the paper's."""
+FAR_DOWN = Manner(soft=0.03, seen=65536, ridge=0.005)
+"""Where scores are products and triples are suppressed, rows go far: it pays to know well whom to spare, and soft
+confusion costs others more than it brings."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,8 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
-        self.far_down = request.goal == "suppress" and family(learner) == "products"
+        goes_far = request.goal == "suppress" and family(learner) == "products"
+        self.manner = FAR_DOWN if goes_far else USUALLY
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
@@ -137,7 +149,8 @@ class Unlearner:
                 memory.relations,
                 self.retained,
                 memory.shared,
-                seen=SEEN_FAR_DOWN if self.far_down else SEEN,
+                seen=self.manner.seen,
+                ridge=self.manner.ridge,
             )
         return self.bystanders[name]
 
@@ -221,7 +234,7 @@ class Unlearner:
             slopes += losses.hard_confusion(scores, batch.masked, batch.weights, self.learner.loss)[0]
             slopes[:, 0] = np.minimum(OWN * slopes[:, 0], batch.weights / batch.weights.sum())  # at most the whole gap
         if self.request.soft:
-            weight = np.float32(SOFT_FAR_DOWN if self.far_down else SOFT)
+            weight = np.float32(self.manner.soft)
             slopes += weight * losses.soft_confusion(scores, batch.masked, batch.weights)[0]
         return slopes
 
