@@ -123,7 +123,7 @@ def test_a_cell_of_an_older_recipe_does_not_stand_beside_newer_ones(nations: Pat
     config = json.loads(path.read_text())
     settings = config["settings"]
     path.write_text(json.dumps({**config, "settings": {**settings, "margin": 12.5}}))
-    with pytest.raises(InputError, match=r"TransE-fede-0: was learned .* the recipe was another: margin was 12\.5; delete"):
+    with pytest.raises(InputError, match=r"fede-0: was learned .* recipe was another: margin was 12\.5; delete"):
         carry_out(matrix)
     del settings["rejoin"]  # as of a version that had no such setting: it stands for what was done then
     path.write_text(json.dumps(config))
