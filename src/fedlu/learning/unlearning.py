@@ -49,12 +49,10 @@ EPOCHS = 48
 """Of interference, at most, before the server is told."""
 LOOK_EVERY = 4
 """Epochs after which it is seen where the unseen stand now."""
-REHEARSED = 16
-"""Retained triples rehearsed in a round, for each forgotten one ..."""
 AT_LEAST = 2048
-"""... but not fewer than these."""
+"""Retained triples that are rehearsed in a round, however few have to go."""
 RESTORED = 4
-"""How many times as many are given their scores back: that takes no negatives."""
+"""How many times as many as are rehearsed are given their scores back: that takes no negatives."""
 HOLD_EVERY = 6
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
 HOLD_AFTER = 20
@@ -80,13 +78,18 @@ class Manner:
     """Retained triples by whose gradients directions are chosen that spare all."""
     ridge: float
     """What every direction costs at least, as in `bystanders`."""
+    rehearsed: int
+    """Retained triples rehearsed in a round, for each forgotten one."""
 
 
-USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01)
+USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=16)
 """The weight is the paper's."""
-FAR_DOWN = Manner(soft=0.03, seen=65536, ridge=0.005)
-"""Where scores are products and triples are suppressed, rows go far: it pays to know well whom to spare, and soft
-confusion costs others more than it brings."""
+SUPPRESSING = {
+    "products": Manner(soft=0.03, seen=65536, ridge=0.005, rehearsed=16),
+    "rotations": Manner(soft=0.03, seen=65536, ridge=0.01, rehearsed=32),
+}
+"""Where triples are suppressed, rows go far: it pays to know well whom to spare, and soft confusion costs others more
+than it brings. Translations are no better for it."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,7 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
-        goes_far = request.goal == "suppress" and family(learner) == "products"
-        self.manner = FAR_DOWN if goes_far else USUALLY
+        self.manner = USUALLY if request.goal != "suppress" else SUPPRESSING.get(family(learner), USUALLY)
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
@@ -254,7 +256,7 @@ class Unlearner:
         if not len(disturbed):
             return
         near = np.flatnonzero(np.isin(triples[:, 0], disturbed) | np.isin(triples[:, 2], disturbed))
-        wanted = max(AT_LEAST, REHEARSED * len(self.request.forget))
+        wanted = max(AT_LEAST, self.manner.rehearsed * len(self.request.forget))
         around = _some(random, near, wanted)
         chosen = np.union1d(around, _some(random, np.arange(len(triples)), wanted // 4))
         mended = np.zeros(self.request.known.entities, dtype=np.bool_)
