@@ -67,3 +67,14 @@ def test_an_unknown_optimizer_is_refused() -> None:
             optimizer="sgdd",
             rate=1,
         )
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_gradients_of_a_row_are_found_in_the_order_they_came(kind: type, random: np.random.Generator) -> None:
+    """Sums of floats depend on their order, and runs have to end with the same bits."""
+    ids = random.integers(0, 9, size=40).astype(kind)
+    ids[7] = 2**31 - 1  # the largest that a table of ids can hold
+    touched = Touched.by(ids)
+    assert touched.rows.tolist() == sorted(set(ids.tolist()))
+    for row, start, stop in zip(touched.rows, touched.starts[:-1], touched.starts[1:], strict=True):
+        assert touched.order[start:stop].tolist() == np.flatnonzero(ids == row).tolist()

@@ -42,7 +42,8 @@ class Touched:
 
     @classmethod
     def by(cls, ids: NDArray[np.int64]) -> Touched:
-        keys = np.sort((ids << 32) | np.arange(len(ids)))  # id, then place: half the time of a stable argsort
+        # id, then place, in one number: half the time of a stable argsort
+        keys = np.sort(np.left_shift(ids, 32, dtype=np.int64) | np.arange(len(ids)))
         ordered, order = keys >> 32, keys & 0xFFFFFFFF
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         return cls(ordered[first], order, np.append(first, len(ids)))
