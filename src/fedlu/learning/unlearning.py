@@ -70,7 +70,7 @@ AT_BEST = 0.01
 
 @dataclass(frozen=True)
 class Manner:
-    """How rows are moved."""
+    """How a client forgets: what weighs in a move of rows, and how much is rehearsed after it."""
 
     soft: float
     """The weight of soft confusion."""
@@ -84,7 +84,7 @@ class Manner:
 
 USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=16)
 """The weight is the paper's."""
-SUPPRESSING = {
+WHEN_SUPPRESSING = {
     "products": Manner(soft=0.03, seen=65536, ridge=0.005, rehearsed=16),
     "rotations": Manner(soft=0.03, seen=65536, ridge=0.01, rehearsed=32),
 }
@@ -123,7 +123,7 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
-        self.manner = USUALLY if request.goal != "suppress" else SUPPRESSING.get(family(learner), USUALLY)
+        self.manner = USUALLY if request.goal != "suppress" else WHEN_SUPPRESSING.get(family(learner), USUALLY)
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
