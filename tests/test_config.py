@@ -48,6 +48,24 @@ def test_the_stronger_wins() -> None:
     assert resolve("fast", method="fede", model="TransE", overrides={"learning_rate": "1e-2"}).learning_rate == 0.01
 
 
+@pytest.mark.parametrize(("rounds", "warm"), [(1, 0), (2, 1), (5, 2), (8, 4), (40, 20), (101, 50)])
+def test_warm_rounds_follow_the_rounds(rounds: int, warm: int) -> None:
+    """Half of them in the recipe, so that a shorter run parts its tables as well."""
+    assert resolve("fast", method="fedlu", model="TransE", overrides={"rounds": rounds}).warm_rounds == warm
+
+
+def test_a_share_below_one_leaves_a_round_for_two_tables() -> None:
+    for rounds in range(1, 60):
+        settings = resolve("fast", method="fedlu", model="TransE", overrides={"rounds": rounds, "warm_rounds": "0.999"})
+        assert settings.warm_rounds == int(0.999 * rounds) < rounds
+    exact = {"rounds": 100, "warm_rounds": 0.29}  # their product is a hair below 29 for a computer
+    assert resolve("fast", method="fedlu", model="TransE", overrides=exact).warm_rounds == 29
+
+
+def test_seeds_keep_all_their_digits() -> None:
+    assert resolve("fast", method="fedlu", model="TransE", overrides={"seed": 2**60 + 1}).seed == 2**60 + 1
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -55,13 +73,16 @@ def test_the_stronger_wins() -> None:
         ({"rounds": "many"}, "rounds = 'many'; give a value of type int"),
         ({"rounds": "1.5"}, "rounds = '1.5'; give a value of type int"),
         ({"rounds": 0}, "rounds = 0; give at least 1"),
+        ({"rounds": 0.5}, "rounds = 0.5; give a value of type int"),
+        ({"warm_rounds": "1.5"}, "warm_rounds = '1.5'; give a value of type int, or a share of rounds below 1"),
+        ({"warm_rounds": "-0.5"}, "warm_rounds = '-0.5'; give a value of type int, or a share of rounds below 1"),
         ({"weighted": "perhaps"}, "weighted = 'perhaps'; give a value of type bool"),
         ({"learning_rate": "nan"}, "learning_rate = nan; give a number above 0"),
         ({"teach_local": -1}, "teach_local = -1.0; give a finite number"),
         ({"fraction": 1.5}, "fraction = 1.5; give a share above 0, up to 1"),
         ({"rounds": float("inf")}, "rounds = inf; give a value of type int"),
         ({"temperature": 1e-300}, "temperature = 1e-300; give at least 0.01"),
-        ({"rounds": 5}, "warm_rounds = 20 of rounds = 5: the two tables would never part; give fewer"),
+        ({"rounds": 5, "warm_rounds": 5}, "warm_rounds = 5 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],

@@ -30,6 +30,8 @@ CHOICES = {
     "relations_from": ("local", "both"),
     "compress": ("none", "fp16", "int8"),
 }
+SHARES = {"warm_rounds": "rounds"}
+"""Whole numbers that may also be given as a share, below 1, of another: then they follow it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Settings:
     """Rows on the wire while learning: as they are, in half precision, or in whole numbers of one byte."""
     # FedLU: two tables that teach each other
     warm_rounds: int = 0
-    """Rounds with one table, as in FedE, before local and global part."""
+    """Rounds with one table, as in FedE, before local and global part; 0.5: half of all rounds."""
     own_start: bool = False
     """Without warm rounds, after which it is a copy: whether the local table begins with rows of its own. Two tables
     that begin alike have little to teach each other."""
@@ -190,6 +192,9 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
             if key not in known:
                 raise InputError(f"no setting {key!r}", remedy=f"known are {', '.join(known)}")
             values[key] = _as_type(key, value, str(known[key].type))
+    for key, whole in SHARES.items():
+        if isinstance(share := values.get(key), float):
+            values[key] = int(share * values.get(whole, getattr(Settings, whole)) + 1e-9)
     return replace(Settings(), **{**values, "method": method, "model": model})
 
 
@@ -213,9 +218,13 @@ def _as_type(key: str, value: Any, kind: str) -> Any:
         if kind == "bool":
             return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
         if kind == "int":
-            if isinstance(value, float) and not value.is_integer():
+            number = float(value)
+            if key in SHARES and 0 < number < 1:
+                return number
+            if not number.is_integer():
                 raise ValueError
             return int(value)
         return float(value) if kind == "float" else str(value)
     except (ValueError, KeyError, TypeError, OverflowError):
-        raise InputError(f"{key} = {value!r}", remedy=f"give a value of type {kind}") from None
+        or_share = f", or a share of {SHARES[key]} below 1" if key in SHARES else ""
+        raise InputError(f"{key} = {value!r}", remedy=f"give a value of type {kind}{or_share}") from None

@@ -130,6 +130,8 @@ def test_a_run_of_before_is_re_trained_as_it_was(world: Path, tmp_path: Path, mo
 def test_without_a_re_trained_model_its_column_is_absent(world: Path, tmp_path: Path) -> None:
     forgetting.forget(world / "run", tmp_path / "out", fraction=0.02, seed=5, goal="suppress")
     result, _ = audits.audit(tmp_path / "out", retrain=False, fraction=0.02, seed=5)
+    with pytest.raises(InputError, match="was re-trained without other triples than these"):
+        audits.audit(tmp_path / "out", retrained=world / "forgot" / "retrained", fraction=0.02, seed=5)
     assert "retrained" not in result
     assert result["absent"] == {"retrained": "not asked for"}
     assert result["cost"]["retraining seconds"] is None

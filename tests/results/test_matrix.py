@@ -238,7 +238,7 @@ def test_unlearning_and_ablation_share_their_runs(
     papers = [line.figures["forget hits@1"].paper for line in ablation.comparison.lines]
     assert papers == pytest.approx([13.23, 17.32, 15.87, 15.02, 18.06, 15.28])
     unlearning = reproduce(matrix_of(nations, out, table="unlearning", methods=("fedlu",)), paper="C3")
-    assert learned == ["TransE-fedlu-0", "retrained"]
+    assert learned == ["TransE-fedlu-0", "TransE-fedlu-0-retrained"]
     audit = json.loads((out / "runs" / "TransE-fedlu-0-suppress" / "audit.json").read_text())
     lines = {line.label: line for line in unlearning.comparison.lines}
     assert list(lines) == [
@@ -249,9 +249,16 @@ def test_unlearning_and_ablation_share_their_runs(
     assert figure.paper == pytest.approx(32.33)
     assert lines["Unlearned local"].seconds == (audit["cost"]["forgetting seconds"],)
     again = reproduce(matrix_of(nations, out, table="ablation", methods=("fedlu",)))
-    assert learned == ["TransE-fedlu-0", "retrained"]
+    assert learned == ["TransE-fedlu-0", "TransE-fedlu-0-retrained"]
     assert all(state.what == "done" for state in again.states.values())
     assert r"forget $\downarrow$ Hits@1" in (out / "unlearning.tex").read_text()
+    other = reproduce(matrix_of(nations, out, table="unlearning", methods=("fedlu",), goal="indistinguishable"))
+    assert all(state.what == "done" for state in other.states.values())
+    again_audited = json.loads((out / "runs" / "TransE-fedlu-0-indistinguishable" / "audit.json").read_text())
+    assert again_audited["retrained"] == audit["retrained"]
+    assert again_audited["forgotten"] != audit["forgotten"]
+    events = (out / "runs" / "TransE-fedlu-0-retrained" / "events.jsonl").read_text().splitlines()
+    assert len(events) == int(QUICK["rounds"])  # trained once, for both goals
 
 
 # --- budget

@@ -110,6 +110,10 @@ def audit(
     retrain: Annotated[
         bool, typer.Option("--retrain/--no-retrain", help="Compare with a run re-trained on what is retained.")
     ] = True,
+    retrained: Annotated[
+        Path | None,
+        typer.Option(help="Where the re-trained run is kept, so that audits of one request share it; else in RUN."),
+    ] = None,
     triples: Triples = None,
     forget_sets: ForgetSets = False,
     fraction: Fraction = 0.0,
@@ -129,7 +133,10 @@ def audit(
     `fedlu audit run-2`
 
     `fedlu audit run-2 --triples erase.tsv --client north --no-retrain --json`
+
+    `fedlu audit run-3 --retrained run-2/retrained`
     """
+    from fedlu.errors import InputError
     from fedlu.results import audit as audits
 
     given: dict[str, Any] = {
@@ -140,13 +147,15 @@ def audit(
         "relation": relation,
         "client": client,
     }
+    if retrained and not retrain:
+        raise InputError("--retrained with --no-retrain", remedy="leave one of them out")
     wish = {name: value for name, value in given.items() if value}
     if wish:
         wish["seed"] = seed
     if set(wish) == {"client", "seed"}:
         wish["forget_sets"] = True
     with Board() as board:
-        result, deducible = audits.audit(run, retrain=retrain, watch=board.show, **wish)
+        result, deducible = audits.audit(run, retrain=retrain, retrained=retrained, watch=board.show, **wish)
     if as_json:
         sys.stdout.write(json.dumps(audits.as_plain(result), indent=2, ensure_ascii=False) + "\n")
     else:

@@ -56,14 +56,21 @@ class Exhibit:
 
 
 def audit(
-    run: str | Path, *, retrain: bool = True, watch: Watch | None = None, **wish: Any
+    run: str | Path,
+    *,
+    retrain: bool = True,
+    retrained: str | Path | None = None,
+    watch: Watch | None = None,
+    **wish: Any,
 ) -> tuple[dict[str, Any], list[Deducible]]:
     """Write `audit.json` and `audit.md` into a run that forgot.
 
     Returns the first, and, for the screen alone, the forgotten triples that can still be deduced: client, triple, how.
-    `wish` is the request as it was given to `forget`; without one, the federation's forget.txt.
+    `wish` is the request as it was given to `forget`; without one, the federation's forget.txt. The re-trained run is
+    kept in `retrained`, so that audits of the same request can share it; by default in the run itself.
     """
     run, start = Path(run), time.perf_counter()
+    again = Path(retrained or run / "retrained") if retrain else None
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
@@ -71,7 +78,7 @@ def audit(
     asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
     _check(ledger, asked, run)
     _check_whole(ledger, asked, facts, run, listed=wish.get("triples") is not None)
-    exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, retrain, watch)
+    exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, again, watch)
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
     shown = _deducible(retained, forget, asked)
@@ -82,7 +89,7 @@ def audit(
         "reach": _reach(asked, forget, shown),
     }
     result["verdict"] = {view: verdict(result["membership"], view) for view in views}
-    result["cost"] = _cost(run, facts, retrain) | {"audit seconds": time.perf_counter() - start}
+    result["cost"] = _cost(facts, again) | {"audit seconds": time.perf_counter() - start}
     result |= _provenance(facts, config)
     files.write_json(run / "audit.json", as_plain(result))
     (run / "audit.md").write_text(audit_words.in_words(result), encoding="utf-8")
@@ -98,14 +105,14 @@ def _reach(asked: dict[str, list[Labels]], forget: dict[str, Triples], shown: li
     }
 
 
-def _cost(run: Path, facts: dict[str, Any], retrain: bool) -> dict[str, Any]:
+def _cost(facts: dict[str, Any], again: Path | None) -> dict[str, Any]:
     return {
         "forgetting seconds": facts["seconds"],
         "forgetting bytes": facts["bytes"],
         "cycles": facts["cycles"],
         "reached": facts["reached"],
         "restored": facts.get("restored"),
-        "retraining seconds": runs.read_metrics(run / "retrained")["seconds"]["learning"] if retrain else None,
+        "retraining seconds": runs.read_metrics(again)["seconds"]["learning"] if again else None,
     }
 
 
@@ -189,7 +196,7 @@ def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
 
 
 def _exhibits(
-    run: Path, before: Path, retained: Federation, config: dict[str, Any], retrain: bool, watch: Watch | None
+    run: Path, before: Path, retained: Federation, config: dict[str, Any], again: Path | None, watch: Watch | None
 ) -> tuple[list[Exhibit], dict[str, str]]:
     """The models that there are, and why the others are absent."""
     settings, found, absent = Settings(**config["settings"]), [], {}
@@ -198,8 +205,7 @@ def _exhibits(
     except FedluError as gone:
         absent["raw"] = str(gone)
     found.append(Exhibit("forgotten", _party(run, retained, settings)))
-    if retrain:
-        again = run / "retrained"
+    if again is not None:
         _retrain(again, retained, config, watch)
         found.append(Exhibit("retrained", _party(again, retained, settings)))
     else:
@@ -222,6 +228,10 @@ def _raw(run: Path, retained: Federation, settings: Settings) -> list[Client]:
 
 def _retrain(out: Path, retained: Federation, config: dict[str, Any], watch: Watch | None) -> None:
     """From scratch, with the same settings, whatever the recipe says now; done once, and resumed if it was stopped."""
+    begun = (out / "config.json").is_file()
+    if begun and files.read_json(out / "config.json")["fingerprint"] != retained.fingerprint:
+        what = "was re-trained without other triples than these"
+        raise InputError(what, where=out, remedy="share a re-trained run between audits of one request only")
     settings = asdict(Settings(**config["settings"]))  # a run of before has not all the settings of today
     runs.learn(
         retained,
@@ -229,7 +239,7 @@ def _retrain(out: Path, retained: Federation, config: dict[str, Any], watch: Wat
         model=settings.pop("model"),
         recipe=config["recipe"],
         out=out,
-        resume=(out / "config.json").is_file(),
+        resume=begun,
         watch=watch,
         **settings,
     )

@@ -36,10 +36,9 @@ class Estimates:
         data: Federation,
         settings_of: Callable[[Cell], Settings],
         folder_of: Callable[[Cell], Path],
-        *,
-        retrains: bool = False,
+        retrained_of: Callable[[Cell], Path] | None = None,
     ):
-        self.data, self.settings_of, self.folder_of, self.retrains = data, settings_of, folder_of, retrains
+        self.data, self.settings_of, self.folder_of, self.retrained_of = data, settings_of, folder_of, retrained_of
         self.probed: dict[tuple[str, str], float] = {}
 
     def seconds(self, cell: Cell) -> float:
@@ -52,7 +51,9 @@ class Estimates:
         forgetting = 0.0 if (self.folder_of(cell) / FORGETTING).is_file() else learning
         if forgetting and forgotten is not None:
             forgetting = forgotten
-        return forgetting + (learning if self.retrains else 0.0)
+        if self.retrained_of is None or (self.retrained_of(cell) / "metrics.json").is_file():
+            return forgetting
+        return forgetting + learning
 
     def reason(self, cell: Cell) -> str:
         if cell.variant:

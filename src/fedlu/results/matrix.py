@@ -4,6 +4,7 @@
     OUT/runs/TransE-fede-0     a run of `learn`
     OUT/runs/TransE-fedlu-0-suppress              a run of `forget`, with its audit
     OUT/runs/TransE-fedlu-0-suppress-without-hard
+    OUT/runs/TransE-fedlu-0-retrained             from scratch, without what was to be forgotten
     OUT/link-prediction.md, .csv, .tex, convergence.md, ...
 
 Killed at any moment, it goes on: a cell is a run, and runs survive. Several tables may share a folder, and then share
@@ -93,6 +94,10 @@ class Matrix:
     def folder(self, cell: Cell) -> Path:
         return self.out / "runs" / cell.name
 
+    def retrained(self, cell: Cell) -> Path:
+        """From scratch, without what was to be forgotten: the same for every goal."""
+        return self.folder(cell.learned).with_name(f"{cell.learned.name}-retrained")
+
     def is_done(self, cell: Cell) -> bool:
         if not cell.variant:
             return (self.folder(cell) / "metrics.json").is_file()
@@ -125,7 +130,8 @@ def carry_out(matrix: Matrix, *, budget: float | None = None, watch: Watch | Non
     states = {cell: State("done" if matrix.is_done(cell) else "waiting") for cell in matrix.cells()}
     show = watch or (lambda _: None)
     with files.alone(matrix.out):
-        estimates = Estimates(data, matrix.settings, matrix.folder, retrains=matrix.table == "unlearning")
+        retrained_of = matrix.retrained if matrix.table == "unlearning" else None
+        estimates = Estimates(data, matrix.settings, matrix.folder, retrained_of)
         start = time.monotonic()
         if budget is not None:
             _plan(states, estimates, budget)
@@ -253,7 +259,9 @@ def _forget(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
     if not (folder / forgetting.FORGETTING).is_file():
         raw = matrix.folder(cell.learned)
         forgetting.forget(raw, folder, goal=cell.goal, without=VARIANTS[cell.variant], forget_sets=True)
-    audit.audit(folder, retrain=matrix.table == "unlearning", watch=watch, forget_sets=True)
+    retrain = matrix.table == "unlearning"
+    retrained = matrix.retrained(cell) if retrain else None
+    audit.audit(folder, retrain=retrain, retrained=retrained, watch=watch, forget_sets=True)
 
 
 def finished(matrix: Matrix) -> Iterator[tuple[Cell, Path]]:

@@ -78,6 +78,7 @@ def learn(
     ledger: str | Path | None = None,
     watch: Watch | None = None,
     start_from: str | Path | Sequence[str | Path] = (),
+    splits: Sequence[str] = ("valid", "test"),
     **overrides: Any,
 ) -> dict[str, Any]:
     """Train a federation and leave a run in `out`; returns what `metrics.json` holds.
@@ -85,6 +86,7 @@ def learn(
     Other keywords override the recipe's settings: `learn("umls-r3", out="run", rounds=10, seed=3)`. What stands in the
     ledger of a run that forgot (`ledger="forgotten-run"`) is not learned again; a resumed run keeps its ledger.
     `start_from` names tables to begin with: a file for all clients, or `"north=tables.safetensors"` for one.
+    `splits` are measured in the end.
     """
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
@@ -116,7 +118,7 @@ def learn(
         if starts and not progress.round:
             begin_from(starts, party.server, party.clients)
         run(folder, party, progress, settings, seconds, watch)
-        return finish(folder, party, progress, config)
+        return finish(folder, party, progress, config, splits=splits)
 
 
 def read_metrics(folder: str | Path) -> dict[str, Any]:
@@ -357,14 +359,21 @@ def _client_file(number: int) -> str:
 
 
 def finish(
-    folder: Path, party: Party, progress: Progress, config: dict[str, Any], rules: Rules | None = None
+    folder: Path,
+    party: Party,
+    progress: Progress,
+    config: dict[str, Any],
+    rules: Rules | None = None,
+    *,
+    splits: Sequence[str] = ("valid", "test"),
 ) -> dict[str, Any]:
     state = read_json(folder / "state.json")
     _tidy(folder / "checkpoints" / state["checkpoint"])
     start = time.perf_counter()
+    source = {"valid": ALL_OF_VALID, "test": "test"}
     found = {
-        split: rounds.measure(party.server, party.transport, progress.round, source, best=True, rules=rules)
-        for split, source in {"valid": ALL_OF_VALID, "test": "test"}.items()
+        split: rounds.measure(party.server, party.transport, progress.round, source[split], best=True, rules=rules)
+        for split in splits
     }
     metrics = {
         **found,

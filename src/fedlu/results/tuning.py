@@ -24,13 +24,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlu.config import Settings, read_space, resolve
+from fedlu.config import read_space, resolve
 from fedlu.errors import FedluError, InputError
 from fedlu.graph import federation as federations
 from fedlu.results import files, runs
 
 Space = dict[str, dict[str, Any]]
-"""By setting: low and high (and log, whole, of), or choices."""
+"""By setting: low and high (and log, whole), or choices."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def tune(
     out, held = Path(out), dict(overrides or {})
     if trials < 1:
         raise InputError(f"trials = {trials}", remedy="give at least 1")
-    base = resolve(recipe, method=method, model=model, overrides={**held, "seed": seed})
+    resolve(recipe, method=method, model=model, overrides={**held, "seed": seed})  # refuses what cannot be
     space = {key: found for key, found in space_of(method, model).items() if key not in held}
     if not space:
         raise InputError("nothing is left to tune", remedy="hold fewer settings with --set")
@@ -78,7 +78,7 @@ def tune(
     with files.alone(out):
         study = _study(out)
         while (trial := _next(study, space, trials, seed)) is not None:
-            settings = settings_of(trial.params, space, base)
+            settings = settings_of(trial.params)
             folder = out / "trials" / f"{trial.number:04}"
             try:
                 metrics = runs.learn(
@@ -89,6 +89,7 @@ def tune(
                     out=folder,
                     resume=(folder / "config.json").is_file(),
                     watch=watch,
+                    splits=("valid",),
                     **{**held, **settings, "seed": seed},
                 )
                 study.tell(trial.number, judge(metrics))
@@ -97,7 +98,7 @@ def tune(
             except FedluError:  # it diverged: a bad place, and no more
                 study.tell(trial.number, state=TrialState.FAIL)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        found = _found(study, space, base)
+        found = _found(study)
     (out / "best.toml").write_text(as_toml(found.best, method, model), encoding="utf-8")
     return found
 
@@ -119,15 +120,9 @@ def space_of(method: str, model: str) -> Space:
     return {**text["every"], **own, **text["methods"].get(method, {})}
 
 
-def settings_of(params: Mapping[str, Any], space: Space, base: Settings) -> dict[str, Any]:
+def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
     """What a trial proposes, as settings: rounded, so that what is printed is what was tried."""
-    found: dict[str, Any] = {}
-    for key, value in params.items():
-        if "of" in space[key]:
-            found[key] = int(value * getattr(base, space[key]["of"]))
-        else:
-            found[key] = float(f"{value:.4g}") if isinstance(value, float) else value
-    return found
+    return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in params.items()}
 
 
 def _distribution(entry: dict[str, Any]) -> BaseDistribution:
@@ -161,8 +156,8 @@ def _next(study: optuna.Study, space: Space, trials: int, seed: int) -> FrozenTr
     return study.trials[number]
 
 
-def _found(study: optuna.Study, space: Space, base: Settings) -> Study:
-    trials = tuple(Trial(trial.number, settings_of(trial.params, space, base), trial.value) for trial in study.trials)
+def _found(study: optuna.Study) -> Study:
+    trials = tuple(Trial(trial.number, settings_of(trial.params), trial.value) for trial in study.trials)
     good = [trial for trial in trials if trial.mrr is not None]
     if not good:
         raise InputError("every trial failed", remedy="try smaller learning rates: hold learning_rate with --set")
