@@ -49,10 +49,9 @@ EPOCHS = 48
 """Of interference, at most, before the server is told."""
 LOOK_EVERY = 4
 """Epochs after which it is seen where the unseen stand now."""
-AT_LEAST = 2048
-"""Retained triples that are rehearsed in a round, however few have to go."""
-RESTORED = 4
-"""How many times as many as are rehearsed are given their scores back: that takes no negatives."""
+REHEARSED_AT_LEAST = 2048
+RESTORED_AT_LEAST = 8192
+"""Retained triples that are rehearsed in a round, and given their scores back, however few have to go."""
 HOLD_EVERY = 6
 """Batches of rehearsal after which what has to go is pushed back to its place: what stays brings some of it back ..."""
 HOLD_AFTER = 20
@@ -79,17 +78,20 @@ class Manner:
     ridge: float
     """What every direction costs at least, as in `bystanders`."""
     rehearsed: int
-    """Retained triples rehearsed in a round, for each forgotten one."""
+    """Retained triples rehearsed in a round, for each forgotten one ..."""
+    restored: int
+    """... and retained triples that are given their scores back, which takes no negatives."""
 
 
-USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=16)
+USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=16, restored=64)
 """The weight is the paper's."""
 WHEN_SUPPRESSING = {
-    "products": Manner(soft=0.03, seen=65536, ridge=0.005, rehearsed=16),
-    "rotations": Manner(soft=0.03, seen=65536, ridge=0.01, rehearsed=32),
+    "products": Manner(soft=0.03, seen=65536, ridge=0.005, rehearsed=16, restored=64),
+    "rotations": Manner(soft=0.03, seen=65536, ridge=0.01, rehearsed=4, restored=128),
 }
 """Where triples are suppressed, rows go far: it pays to know well whom to spare, and soft confusion costs others more
-than it brings. Translations are no better for it."""
+than it brings. Translations are no better for it; rotations get back by restoring what rehearsal would take much longer
+for."""
 
 
 @dataclass(frozen=True)
@@ -256,14 +258,15 @@ class Unlearner:
         if not len(disturbed):
             return
         near = np.flatnonzero(np.isin(triples[:, 0], disturbed) | np.isin(triples[:, 2], disturbed))
-        wanted = max(AT_LEAST, self.manner.rehearsed * len(self.request.forget))
-        around = _some(random, near, wanted)
-        chosen = np.union1d(around, _some(random, np.arange(len(triples)), wanted // 4))
+        rehearsed = max(REHEARSED_AT_LEAST, self.manner.rehearsed * len(self.request.forget))
+        restored = max(RESTORED_AT_LEAST, self.manner.restored * len(self.request.forget))
+        around = _some(random, near, rehearsed)
+        chosen = np.union1d(around, _some(random, np.arange(len(triples)), rehearsed // 4))
         mended = np.zeros(self.request.known.entities, dtype=np.bool_)
         mended[disturbed] = True
         for batch in self._held(random, chosen, self.negatives, HOLD_EVERY):
             self._rehearse(batch, mended)
-        for batch in self._held(random, _some(random, near, RESTORED * wanted), 1, HOLD_AFTER):
+        for batch in self._held(random, _some(random, near, restored), 1, HOLD_AFTER):
             self._restore(batch, mended)
 
     def _held(self, random: np.random.Generator, chosen: Ids, negatives: int, every: int) -> Iterator[Batch]:
