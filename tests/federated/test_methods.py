@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedlu.config import METHODS, Settings
+from fedlu.config import METHODS, Settings, resolve
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
 from fedlu.errors import InputError
@@ -56,6 +57,18 @@ def test_every_method_and_every_model_learns(federation: Federation, method: str
     for view in end.clients[0].views:
         assert mrr(end, view) > mrr(start, view)
         assert mrr(end, view) > 0.15  # a guesser has 0.04
+
+
+@pytest.mark.parametrize("recipe", ["fast", "strong"])
+@pytest.mark.parametrize("model", ["TransE", "ComplEx", "DistMult"])
+def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: str) -> None:
+    """What sets FedProx and FedEC apart from FedE is a small addition, and costs little if it is not too strong."""
+    small = {"dimension": 32, "rounds": 10}
+    found = {
+        method: mrr(play(federation, 10, **asdict(resolve(recipe, method=method, model=model, overrides=small))), "global")
+        for method in ("fede", "fedprox", "fedec")
+    }
+    assert min(found["fedprox"], found["fedec"]) > 0.9 * found["fede"], found
 
 
 @pytest.mark.parametrize("model", ["HolE", "PairRE", "TuckER", "QuatE"])
