@@ -65,7 +65,9 @@ def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: 
     """What sets FedProx and FedEC apart from FedE is a small addition, and costs little if it is not too strong."""
     small = {"dimension": 32, "rounds": 10}
     found = {
-        method: mrr(play(federation, 10, **asdict(resolve(recipe, method=method, model=model, overrides=small))), "global")
+        method: mrr(
+            play(federation, 10, **asdict(resolve(recipe, method=method, model=model, overrides=small))), "global"
+        )
         for method in ("fede", "fedprox", "fedec")
     }
     assert min(found["fedprox"], found["fedec"]) > 0.9 * found["fede"], found
