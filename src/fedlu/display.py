@@ -96,9 +96,21 @@ def show_audit(result: dict[str, Any], title: str) -> None:
     screen.print(table)
     for view, said in result["verdict"].items():
         found = result["membership"]["forgotten"][view]
-        screen.print(f"{view}: {said} (membership AUC {found['auc']:.3f}, {found['low']:.3f} to {found['high']:.3f})")
+        again = result["membership"].get("retrained", {}).get(view)
+        against = f"re-trained {again['auc']:.3f}" if again else "judged by a coin, since no model was re-trained"
+        auc = f"membership AUC {found['auc']:.3f}, {found['low']:.3f} to {found['high']:.3f}; {against}"
+        screen.print(f"{view}: {said}" + f" ({auc})" * bool(found["members"]), soft_wrap=True)
     reach = ", ".join(f"{name}: {number:,}" for name, number in result["reach"].items())
     screen.print(f"{reach}\n{result['statement']}")
+
+
+def show_deducible(found: list[tuple[str, tuple[str, str, str], str]]) -> None:
+    """Forgotten triples by name: on a terminal alone, so that no log comes to hold them."""
+    if found and not notes.is_terminal:
+        notes.print(f"still deducible: {len(found):,}; on a terminal they are named")
+        return
+    for client, labels, how in found:
+        notes.print(f"still deducible ({how}): {client}: {' | '.join(labels)}", soft_wrap=True)
 
 
 def show_metrics(views: dict[str, Any], title: str) -> None:

@@ -127,7 +127,7 @@ def test_a_run_of_before_is_re_trained_as_it_was(world: Path, tmp_path: Path, mo
     assert asked["n3"] == config["settings"]["n3"]
 
 
-def test_without_a_re_trained_model_its_column_is_absent(world: Path, tmp_path: Path) -> None:
+def test_without_a_re_trained_model_its_column_is_absent(world: Path, tmp_path: Path, audited: dict[str, Any]) -> None:
     forgetting.forget(world / "run", tmp_path / "out", fraction=0.02, seed=5, goal="suppress")
     result, _ = audits.audit(tmp_path / "out", retrain=False, fraction=0.02, seed=5)
     with pytest.raises(InputError, match="was re-trained without other triples than these"):
@@ -229,6 +229,58 @@ def test_what_was_never_learned_is_not_audited(world: Path, tmp_path: Path) -> N
     assert (facts["forgotten"], facts["dropped"]) == ({client.name: 0}, 1)
     with pytest.raises(InputError, match="never learned"):
         audits.audit(tmp_path / "out", retrain=False, **wish)
+
+
+def test_members_are_what_was_learned(world: Path, tmp_path: Path) -> None:
+    """Of a file with valid triples and a line twice, those of train, each once; if the data no longer tells, none."""
+    shutil.copytree(world / "umls", tmp_path / "umls")
+    runs.learn(tmp_path / "umls", out=tmp_path / "run", dimension=8, rounds=2)
+    client = load(tmp_path / "umls").clients[0]
+    learned, unseen = (client.vocabulary.labels(client.split(split)[:25]) for split in ("train", "valid"))
+    lines = ["\t".join(triple) + "\n" for triple in [*learned, *unseen, learned[0]]]
+    (tmp_path / "asked.tsv").write_text("".join(lines))
+    wish = {"triples": tmp_path / "asked.tsv", "client": client.name}
+    forgetting.forget(tmp_path / "run", tmp_path / "out", **wish)
+    result, _ = audits.audit(tmp_path / "out", retrain=False, **wish)
+    assert result["reach"]["asked"] == 25
+    assert result["membership"]["forgotten"]["local"]["members"] <= 25
+    for name in ("train.txt", "forget.txt"):
+        path = tmp_path / "umls" / client.name / name
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if line not in lines[:25]))
+    with pytest.raises(InputError, match="only 25 of these 50 triples were learned, and the data does not tell which"):
+        audits.audit(tmp_path / "out", retrain=False, **wish)
+
+
+def test_a_second_request_is_audited_like_the_first(world: Path, tmp_path: Path) -> None:
+    """A sample is of what was left then."""
+    forgetting.forget(world / "forgot", tmp_path / "again", fraction=0.02, seed=3)
+    result, _ = audits.audit(tmp_path / "again", retrain=False, fraction=0.02, seed=3)
+    assert result["reach"]["asked"] == sum(
+        files.read_json(tmp_path / "again" / "forgetting.json")["forgotten"].values()
+    )
+
+
+def test_of_a_single_client_nobody_asks_whose(tmp_path: Path) -> None:
+    save(partition(read("nations"), clients=1, by="random"), tmp_path / "nations", {})
+    runs.learn(tmp_path / "nations", out=tmp_path / "run", method="independent", dimension=8, rounds=2)
+    client = load(tmp_path / "nations").clients[0]
+    (tmp_path / "asked.tsv").write_text("\t".join(client.vocabulary.labels(client.train[:1])[0]) + "\n")
+    forgetting.forget(tmp_path / "run", tmp_path / "out", triples=tmp_path / "asked.tsv")
+    result, _ = audits.audit(tmp_path / "out", retrain=False, triples=tmp_path / "asked.tsv")
+    assert result["reach"]["asked"] == 1
+
+
+@pytest.mark.parametrize("wish", [{"entity": "antibiotic"}, {"relation": "treats"}])
+def test_of_what_was_erased_the_neighbourhood_is_evidence(world: Path, tmp_path: Path, wish: dict[str, str]) -> None:
+    """There is no row left to ask, and the audit says so; but the other ends are there, with what is known of them."""
+    forgetting.forget(world / "run", tmp_path / "out", **wish)
+    result, _ = audits.audit(tmp_path / "out", retrain=False, **wish)
+    assert result["reach"]["asked"] == result["reach"]["cannot be asked any more"] > 0
+    for view in ("local", "global"):
+        assert result["verdict"][view] == audits.ERASED
+        assert {"test", "retained", "neighbourhood"} <= set(result["forgotten"][view])
+        assert 0.1 < result["forgotten"][view]["neighbourhood"]["mrr"] <= 1
+    assert "nan" not in (tmp_path / "out" / "audit.md").read_text().split("## Membership")[0]
 
 
 def graph(rows: list[tuple[int, int, int]]) -> ClientGraph:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,9 +20,11 @@ from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.client import LOOKS, Client, Exam
 from fedlu.federated.messages import Keep, Measure, Recall, Unlearned
+from fedlu.federated.rounds import ForgetEvent
 from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
 from fedlu.graph.ledger import Ledger
+from fedlu.learning.unlearning import Unlearner
 from fedlu.results import evidence, files, forgetting, prediction, requests, runs
 from fedlu.results.requests import Wish
 
@@ -262,6 +266,50 @@ def test_stopped_half_way_it_leaves_nothing_and_the_old_run_as_it_was(
     assert snapshot(world / "run") == before
 
 
+def test_purge_reaches_the_model_of_an_audit(world: Path, tmp_path: Path) -> None:
+    """It was re-trained without what went before, but with what goes now."""
+    shutil.copytree(world / "run", tmp_path / "run")
+    shutil.copytree(world / "run", tmp_path / "run" / "retrained")
+    facts = forgetting.forget(tmp_path / "run", tmp_path / "out", fraction=0.01, purge=True)
+    assert any("retrained" in path for path in facts["purged"])
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_what_the_rest_suffered_is_told_even_if_the_goal_was_not_reached(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "CYCLES", 1)
+    monkeypatch.setattr(Unlearner, "is_content", lambda self, within=1.0: False)
+    monkeypatch.setattr(Unlearner, "interfere", lambda self, random: False)
+    seen: list[ForgetEvent] = []
+    facts = forgetting.forget(world / "run", tmp_path / "out", fraction=0.01, watch=seen.append)
+    assert (facts["reached"], facts["restored"]) == (False, True)  # nothing was changed, so nothing suffered
+    assert seen[-1].valid is not None
+
+
+def test_killed_at_any_moment_the_old_run_is_whole(world: Path, tmp_path: Path) -> None:
+    """By SIGKILL: the old run stays as it was, the new one is there as a whole or not at all, and can be made."""
+    shutil.copytree(world / "run", tmp_path / "run")
+    before = snapshot(tmp_path / "run")
+    program = "import sys, fedlu; fedlu.forget(sys.argv[1], sys.argv[2], fraction=0.02)"
+    command = [sys.executable, "-c", program, str(tmp_path / "run"), str(tmp_path / "out")]
+    killed = 0
+    for delay in np.random.default_rng(0).uniform(0.5, 4.0, size=6):
+        child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            child.wait(delay)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            killed += child.wait() != 0
+        assert snapshot(tmp_path / "run") == before
+        if (tmp_path / "out").exists():
+            assert (tmp_path / "out" / "metrics.json").is_file()
+            shutil.rmtree(tmp_path / "out")
+    assert killed
+    forgetting.forget(tmp_path / "run", tmp_path / "out", fraction=0.02)
+    assert (tmp_path / "out" / "metrics.json").is_file()
+
+
 def test_purge_deletes_the_checkpoints_and_says_which(world: Path, tmp_path: Path) -> None:
     shutil.copytree(world / "run", tmp_path / "run")
     there = {str(path) for path in (tmp_path / "run" / "checkpoints").rglob("*") if path.is_file()}
@@ -371,8 +419,10 @@ def test_a_cycle_that_had_not_forgotten_is_kept_only_if_none_had() -> None:
     assert site.kept == [2]
     assert (server.table == 4).all()
     never = OneSite([False, False])
-    server, events = forgotten_by(never, [0.5], cycles=2)
+    server, events = forgotten_by(never, [0.5, 0.3], cycles=2)
     assert never.kept == [2]
+    assert [event.valid is not None for event in events] == [False, True]  # what the rest suffered is told all the same
+    assert not events[-1].restored
     assert (server.table == 4).all()  # as after the last interference: no decay brings anything back
 
 

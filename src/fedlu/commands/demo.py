@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedlu.display import Board, ForgettingBoard, notes, screen, show_audit, show_gain, working
+from fedlu.display import Board, ForgettingBoard, screen, show_audit, show_deducible, show_gain, working
 
 if TYPE_CHECKING:
     from fedlu.graph import Federation
@@ -111,5 +111,4 @@ def _forget(data: Federation, out: Path) -> None:
     with Board() as progress:
         result, deducible = audit.audit(out / "forgotten", watch=progress.show, triples=asked, client=client.name)
     show_audit(result, f"{out / 'forgotten'}: what was forgotten")
-    for name, labels, how in deducible:
-        notes.print(f"still deducible ({how}): {name}: {' | '.join(labels)}")
+    show_deducible(deducible)

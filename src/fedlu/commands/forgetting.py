@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedlu.display import Board, ForgettingBoard, notes, screen, show_audit, working
+from fedlu.display import Board, ForgettingBoard, notes, screen, show_audit, show_deducible, working
 
 Triples = Annotated[Path | None, typer.Option(help="A file of triples of one client; needs --client.")]
 ForgetSets = Annotated[bool, typer.Option("--forget-sets", help="Every client's forget.txt.")]
@@ -68,7 +68,7 @@ def forget(
         "client": client,
     }
     if dry_run:
-        forgetting.check_goal(goal, without)
+        forgetting.refuse(run, out, goal, without)
         with working(f"reading {run}"):
             data = runs.data_of(run)
             chosen = choose(data, Wish(**wish))
@@ -89,7 +89,7 @@ def forget(
         notes.print("its rows are erased; rows beside it were changed as far as the cycles allowed")
     elif not facts["reached"]:
         notes.print("the goal was not quite reached within the cycles allowed; the audit shows how close it is")
-    elif not facts["restored"]:
+    if not facts["restored"]:
         notes.print("what is kept has suffered: the valid MRR did not come all the way back; the audit shows how much")
     for path in facts["purged"]:
         screen.print(f"deleted {path}")
@@ -160,5 +160,4 @@ def audit(
         sys.stdout.write(json.dumps(audits.as_plain(result), indent=2, ensure_ascii=False) + "\n")
     else:
         show_audit(result, f"{run}: what was forgotten")
-    for name, labels, how in deducible:
-        notes.print(f"still deducible ({how}): {name}: {' | '.join(labels)}")
+    show_deducible(deducible)

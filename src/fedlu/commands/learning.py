@@ -84,6 +84,8 @@ def learn(
         )
     if metrics["skipped"]:
         notes.print(f"{metrics['skipped']:,} forgotten triples in the data were skipped")
+    elif ledger is not None:
+        notes.print("nothing of the ledger is in this data: it knows triples by their client's name as well")
     show_metrics(metrics["test"], f"{out}: test, after {metrics['rounds']} rounds")
 
 

@@ -148,13 +148,14 @@ def forget(server: Server, transport: Transport, *, cycles: int, tolerance: floa
         content = _forget_step(server, transport, 3 * cycle - 2, "interference", up, down)
         content = content and _forget_step(server, transport, 3 * cycle - 1, "look", up, down)
         valid, reached, restored = None, False, False
-        if content:
+        if content or (cycle == cycles and not best_cycle):  # what is kept is measured in any case
             valid = _mrr(measure(server, transport, cycle, "valid"))
+            restored = all(valid[view] >= before[view] - tolerance for view in valid)
+        if content and valid:
             mrr = sum(valid.values()) / len(valid)
             waited = 0 if mrr > best + tolerance else waited + 1
             if mrr > best - tolerance:
                 best, best_cycle, table = max(mrr, best), cycle, server.table.copy()
-            restored = all(valid[view] >= before[view] - tolerance for view in valid)
             reached = restored or waited >= FORGET_PATIENCE
         if not reached and cycle < cycles:
             _forget_step(server, transport, 3 * cycle, "decay", up, down)

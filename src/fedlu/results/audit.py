@@ -18,6 +18,7 @@ import numpy as np
 
 import fedlu
 from fedlu.config import Settings
+from fedlu.embedding.kernels import Ids
 from fedlu.embedding.ranking import FilterIndex, average, rank_views, summarize
 from fedlu.errors import FedluError, InputError
 from fedlu.federated.client import Client
@@ -36,6 +37,8 @@ CLOSE = 0.03
 """How far an attack on the forgotten may be from one on the re-trained model to be called indistinguishable."""
 FEWEST = 20
 """Forgotten triples, matched with others of their relation, from which an attack can be judged at all."""
+ERASED = "erased: what was asked about is no longer there to be asked"
+"""The verdict where an entity or a relation went as a whole."""
 STATEMENT = (
     "This is approximate unlearning: the evidence is empirical, and no proof. "
     "Re-training without the triples is the exact fallback."
@@ -75,20 +78,25 @@ def audit(
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
     ledger, retained = Ledger.read(run), runs.data_of(run)
-    asked = _asked(Path(config["data"]), Wish(**(wish or {"forget_sets": True})))
+    data, before = federations.load(config["data"]), Path(facts["from"])
+    asked = _asked(data, before, Wish(**(wish or {"forget_sets": True})))
+    listed = wish.get("triples") is not None
     _check(ledger, asked, run)
-    _check_whole(ledger, asked, facts, run, listed=wish.get("triples") is not None)
-    exhibits, absent = _exhibits(run, Path(facts["from"]), retained, config, again, watch)
+    _check_whole(ledger, asked, facts, run, listed=listed)
+    if listed:
+        asked = _learned(data, asked, facts)
+    exhibits, absent = _exhibits(run, before, retained, config, again, watch)
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
+    ends = {client.name: _ends(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
     shown = _deducible(retained, forget, asked)
-    result = {each.name: _ranks(each, forget, views) for each in exhibits} | {
+    result = {each.name: _ranks(each, forget, ends, views) for each in exhibits} | {
         "absent": absent,
         "membership": _membership(exhibits, forget, views),
         "relearning": _relearning(exhibits, forget, views),
         "reach": _reach(asked, forget, shown),
     }
-    result["verdict"] = {view: verdict(result["membership"], view) for view in views}
+    result["verdict"] = {view: _verdict(result, view) for view in views}
     result["cost"] = _cost(facts, again) | {"audit seconds": time.perf_counter() - start}
     result |= _provenance(facts, config)
     files.write_json(run / "audit.json", as_plain(result))
@@ -134,19 +142,37 @@ def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]
 # --- what was asked ------------------------------------------------------------------------------------------------
 
 
-def _asked(source: Path, wish: Wish) -> dict[str, list[Labels]]:
-    """The forgotten triples that were learned, by client: from the file, or from the data if it still has them."""
+def _asked(data: Federation, before: Path, wish: Wish) -> dict[str, list[Labels]]:
+    """What was asked to go, by client: all of a file, or what was learned of what the wish means in the data as it was
+    when it was made, if it still has it."""
     if wish.triples is not None:
         frame = read_file(Path(wish.triples)).frame
-        labels = list(zip(*(frame[column].to_list() for column in COLUMNS), strict=True))
-        if wish.client is None:
+        labels = list(dict.fromkeys(zip(*(frame[column].to_list() for column in COLUMNS), strict=True)))
+        if wish.client is None and len(data.clients) > 1:
             raise InputError("whose triples?", where=wish.triples, remedy="give --client")
-        return {wish.client: labels}
-    data = federations.load(source)
+        return {wish.client or data.clients[0].name: labels}
+    if former := runs.ledger_of(before):  # what had gone already could not be chosen
+        data, _ = former.apply(data)
     chosen, found = choose(data, wish), {}
     for client in data.clients:
         if client.name in chosen.marks:
             found[client.name] = client.vocabulary.labels(client.train[chosen.marks[client.name]["train"]])
+    return found
+
+
+def _learned(data: Federation, asked: dict[str, list[Labels]], facts: dict[str, Any]) -> dict[str, list[Labels]]:
+    """Of a file's triples those of train: valid and test ones have gone with them, but nobody had learned them."""
+    found = {}
+    for client in data.clients:
+        if labels := asked.get(client.name):
+            train, number = set(client.vocabulary.labels(client.train)), facts["forgotten"][client.name]
+            mine = labels if len(labels) == number else [triple for triple in labels if triple in train]
+            if len(mine) != number:
+                what = (
+                    f"only {number:,} of these {len(labels):,} triples were learned, and the data does not tell which"
+                )
+                raise InputError(what, where=data.name, remedy="audit before you remove them from the data")
+            found[client.name] = mine
     return found
 
 
@@ -190,6 +216,12 @@ def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
         if h in entities and r in relations and t in entities
     ]
     return np.array(sorted(rows), dtype=np.int32).reshape(-1, 3)
+
+
+def _ends(client: ClientGraph, labels: list[Labels]) -> Ids:
+    """The heads and tails that are still there: of a triple whose relation or other end was erased, too."""
+    ids = client.vocabulary.entity_ids
+    return np.array(sorted({ids[name] for h, _, t in labels for name in (h, t) if name in ids}), dtype=np.int64)
 
 
 # --- the models ----------------------------------------------------------------------------------------------------
@@ -248,9 +280,9 @@ def _retrain(out: Path, retained: Federation, config: dict[str, Any], watch: Wat
 # --- measures ------------------------------------------------------------------------------------------------------
 
 
-def _sets(graph: ClientGraph, forget: Triples) -> dict[str, Triples]:
+def _sets(graph: ClientGraph, forget: Triples, ends: Ids) -> dict[str, Triples]:
     random, train = np.random.default_rng(0), graph.train
-    near = np.isin(train[:, 0], forget[:, [0, 2]]) | np.isin(train[:, 2], forget[:, [0, 2]])
+    near = np.isin(train[:, 0], ends) | np.isin(train[:, 2], ends)
     samples = {"retained": train, "neighbourhood": train[near]}
     return {
         "forget": forget,
@@ -259,7 +291,7 @@ def _sets(graph: ClientGraph, forget: Triples) -> dict[str, Triples]:
     }
 
 
-def _ranks(exhibit: Exhibit, forget: dict[str, Triples], views: list[str]) -> dict[str, Any]:
+def _ranks(exhibit: Exhibit, forget: dict[str, Triples], ends: dict[str, Ids], views: list[str]) -> dict[str, Any]:
     """By view and set: the mean over the clients, weighted by the number of triples.
 
     The forgotten are ranked against each other, as strangers; elsewhere they are filtered like all true triples, so
@@ -271,7 +303,7 @@ def _ranks(exhibit: Exhibit, forget: dict[str, Triples], views: list[str]) -> di
         sizes = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
         known = FilterIndex.of(graph.known, *sizes)
         with_forgotten = FilterIndex.of(np.concatenate([graph.known, forget[client.name]]), *sizes)
-        for name, triples in _sets(graph, forget[client.name]).items():
+        for name, triples in _sets(graph, forget[client.name], ends[client.name]).items():
             if not len(triples):
                 continue
             hidden = known if name == "forget" else with_forgotten
@@ -348,6 +380,11 @@ def _deducible(retained: Federation, forget: dict[str, Triples], asked: dict[str
     return found
 
 
+def _verdict(result: dict[str, Any], view: str) -> str:
+    reach = result["reach"]
+    return ERASED if reach["asked"] == reach["cannot be asked any more"] else verdict(result["membership"], view)
+
+
 def verdict(membership: dict[str, Any], view: str) -> str:
     """By comparison with re-training; without it, with a coin. What chance explains is no difference."""
     found = membership["forgotten"][view]
@@ -367,12 +404,13 @@ def audit_of_one(raw: Client, forgotten: Client, asked: list[Labels]) -> dict[st
     """What a client can tell from its own data, before and after; it has no others to re-train with."""
     exhibits = [Exhibit("raw", [raw]), Exhibit("forgotten", [forgotten])]
     forget = {forgotten.name: _in_ids(forgotten.graph, asked)}
+    ends = {forgotten.name: _ends(forgotten.graph, asked)}
     views = [view for view in forgotten.views if view != "blend"]
-    found: dict[str, Any] = {each.name: _ranks(each, forget, views) for each in exhibits}
+    found: dict[str, Any] = {each.name: _ranks(each, forget, ends, views) for each in exhibits}
     found["membership"] = _membership(exhibits, forget, views)
     found["relearning"] = _relearning(exhibits, forget, views)
     found["reach"] = {"asked": len(asked), "cannot be asked any more": len(asked) - len(forget[forgotten.name])}
-    found["verdict"] = {view: verdict(found["membership"], view) for view in views}
+    found["verdict"] = {view: _verdict(found, view) for view in views}
     plain: dict[str, Any] = as_plain({**found, "statement": STATEMENT})
     return plain
 

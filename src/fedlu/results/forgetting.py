@@ -65,7 +65,7 @@ def forget(
     leaves out "hard" or "soft" confusion. `purge` then deletes the checkpoints of the old run.
     """
     run, out = Path(run), Path(out)
-    _refuse(run, out, goal, without)
+    refuse(run, out, goal, without)
     config = files.read_json(run / "config.json")
     settings = Settings(**config["settings"])
     data = runs.data_of(run)
@@ -129,12 +129,14 @@ def check_goal(goal: str, without: str | None) -> None:
         raise InputError(f"without {without!r}", remedy="choose hard or soft")
 
 
-def _refuse(run: Path, out: Path, goal: str, without: str | None) -> None:
+def refuse(run: Path, out: Path | None, goal: str, without: str | None) -> None:
     """What cannot be done, said before anything is read at length."""
     check_goal(goal, without)
     if runs.read_metrics(run)["method"] == "centralized":
         remedy = "re-train it without the triples: it has no clients that could forget"
         raise InputError("a centralized run", where=run, remedy=remedy)
+    if out is None:
+        return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("is in use", where=out, remedy="choose another --out")
     data = files.read_json(run / "config.json")["data"] or run
@@ -242,6 +244,8 @@ def _purge(run: Path, out: Path) -> list[str]:
     """Delete what the old run could still be used with; its settings, events and metrics stay, and a note of why."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     files.write_json(run / runs.PURGED, {"when": now, "replaced by": str(out.resolve())})
-    found = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
-    shutil.rmtree(run / "checkpoints")
+    folders = [run / "checkpoints", run / "retrained" / "checkpoints"]  # an audit's model knows what goes now, too
+    found = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     return [str(path) for path in found]

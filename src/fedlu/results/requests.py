@@ -80,7 +80,8 @@ def choose(data: Federation, wish: Wish) -> Chosen:
     elif wish.forget_sets:
         marks = {client.name: _same(client, client.vocabulary.keys(client.forget)) for client in clients}
         if not any(marks[client.name]["train"].any() for client in clients):
-            raise InputError("no client has a forget.txt", where=data.name, remedy="name what is to go in another way")
+            what = "no client has a forget.txt with triples that are still there"
+            raise InputError(what, where=data.name, remedy="name what is to go in another way")
     elif wish.fraction:
         marks = {client.name: _sampled(client, wish.fraction, wish.seed) for client in clients}
     else:
