@@ -245,7 +245,8 @@ def _purge(run: Path, out: Path) -> list[str]:
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     files.write_json(run / runs.PURGED, {"when": now, "replaced by": str(out.resolve())})
     folders = [run / "checkpoints", run / "retrained" / "checkpoints"]  # an audit's model knows what goes now, too
+    folders = [folder for folder in folders if folder.exists()]
     found = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder)
     return [str(path) for path in found]
