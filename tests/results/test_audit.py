@@ -298,6 +298,8 @@ def test_what_another_relation_gives_away() -> None:
     assert evidence.deducible(graph(kept), forget).tolist() == [True, False]
     inverse = [(n + 1, 3, n) for n in range(10)] + [(n, 2, n + 1) for n in range(1, 10)]
     assert evidence.deducible(graph(inverse), forget).tolist() == [True, False]
+    erased = np.array([(n, 4, n + 1) for n in range(10)] + [(15, 4, 3)], dtype=np.int32)  # as many as it ever had
+    assert evidence.deducible(graph(kept), erased).tolist() == [True] * 10 + [False]
     symmetric = [pair for n in range(0, 18, 2) for pair in ((n, 1, n + 1), (n + 1, 1, n))]
     assert evidence.deducible(graph(symmetric[1:]), np.array([(0, 1, 1)], dtype=np.int32)).tolist() == [True]
 

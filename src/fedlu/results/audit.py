@@ -89,7 +89,7 @@ def audit(
     forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     ends = {client.name: _ends(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
-    shown = _deducible(retained, forget, asked)
+    shown = _deducible(retained, asked)
     result = {each.name: _ranks(each, forget, ends, views) for each in exhibits} | {
         "absent": absent,
         "membership": _membership(exhibits, forget, views),
@@ -366,14 +366,16 @@ def _relearning(exhibits: list[Exhibit], forget: dict[str, Triples], views: list
     return result
 
 
-def _deducible(retained: Federation, forget: dict[str, Triples], asked: dict[str, list[Labels]]) -> list[Deducible]:
+def _deducible(retained: Federation, asked: dict[str, list[Labels]]) -> list[Deducible]:
+    """Relations that were erased get numbers beyond those that are there."""
     found: list[Deducible] = []
     held = {client.name: set(client.vocabulary.labels(client.known)) for client in retained.clients}
     for client in retained.clients:
-        mine = forget[client.name]
-        if len(mine):
-            hit = evidence.deducible(client, mine)
-            found += [(client.name, triple, "another relation") for triple in client.vocabulary.labels(mine[hit])]
+        entities, relations = client.vocabulary.entity_ids, dict(client.vocabulary.relation_ids)
+        there = [(h, r, t) for h, r, t in asked.get(client.name, []) if h in entities and t in entities]
+        rows = [(entities[h], relations.setdefault(r, len(relations)), entities[t]) for h, r, t in there]
+        hit = evidence.deducible(client, np.array(rows, dtype=np.int32).reshape(-1, 3))
+        found += [(client.name, there[number], "another relation") for number in np.flatnonzero(hit)]
         for triple in asked.get(client.name, []):
             if any(triple in triples for name, triples in held.items() if name != client.name):
                 found.append((client.name, triple, "another client"))

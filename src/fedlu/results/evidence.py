@@ -127,7 +127,8 @@ def _sampler(graph: ClientGraph, triples: Triples) -> Sampler:
 def deducible(graph: ClientGraph, forget: Triples) -> NDArray[np.bool_]:
     """(forgotten,): which can be read off a kept triple of another relation between the same two, in either direction.
 
-    A relation gives another away if, of its pairs, most are pairs of the other as well, in the kept graph.
+    A relation gives another away if, of its pairs, most are pairs of the other as well, in the kept graph. Of a
+    relation that was erased, with a number beyond the graph's, the forgotten triples are all there was.
     """
     kept = graph.known.astype(np.int64)
     size, number = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
@@ -137,10 +138,9 @@ def deducible(graph: ClientGraph, forget: Triples) -> NDArray[np.bool_]:
     for relation in np.unique(forget[:, 1]):
         asked = np.flatnonzero(forget[:, 1] == relation)
         rows = forget[asked].astype(np.int64)
-        for keys, own in (
-            (rows[:, 0] * size + rows[:, 2], pairs_of[relation]),
-            (rows[:, 2] * size + rows[:, 0], np.sort(pairs_of[relation] % size * size + pairs_of[relation] // size)),
-        ):
+        there, back = rows[:, 0] * size + rows[:, 2], rows[:, 2] * size + rows[:, 0]
+        mine = pairs_of[relation] if relation < number else np.unique(there)
+        for keys, own in ((there, mine), (back, np.sort(mine % size * size + mine // size))):
             for other, pairs in enumerate(pairs_of):
                 if (other == relation and own is pairs) or not len(pairs):
                     continue
