@@ -47,7 +47,9 @@ def clients_of(run: Path) -> list[Client]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """But for the lock, which whoever is killed leaves behind, and which holds nobody up."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def known(run: Path, asked: dict[str, list[tuple[str, str, str]]], view: str) -> float:

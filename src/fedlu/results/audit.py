@@ -25,11 +25,11 @@ from fedlu.federated.client import Client
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.ledger import Ledger
-from fedlu.graph.sources import read_file
-from fedlu.graph.triples import COLUMNS, Triples
+from fedlu.graph.triples import Triples
 from fedlu.results import audit_words, evidence, files, runs
-from fedlu.results.forgetting import FORGETTING, carry_over, request_hash
-from fedlu.results.requests import Wish, choose
+from fedlu.results.audit_requests import Labels, asked_for, check, check_whole, ends_of, in_ids, learned_of
+from fedlu.results.forgetting import FORGETTING, carry_over
+from fedlu.results.requests import Wish
 
 SAMPLE = 5000
 """Retained triples of a client that are ranked, at most; and of the neighbourhood."""
@@ -44,7 +44,6 @@ STATEMENT = (
     "Re-training without the triples is the exact fallback."
 )
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
-Labels = tuple[str, str, str]
 Deducible = tuple[str, Labels, str]
 """A client, a triple that it forgot, and how one can still tell."""
 Watch = runs.Watch
@@ -79,15 +78,15 @@ def audit(
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
     ledger, retained = Ledger.read(run), runs.data_of(run)
     data, before = federations.load(config["data"]), Path(facts["from"])
-    asked = _asked(data, before, Wish(**(wish or {"forget_sets": True})))
+    asked = asked_for(data, before, Wish(**(wish or {"forget_sets": True})))
     listed = wish.get("triples") is not None
-    _check(ledger, asked, run)
-    _check_whole(ledger, asked, facts, run, listed=listed)
+    check(ledger, asked, run)
+    check_whole(ledger, asked, facts, run, listed=listed)
     if listed:
-        asked = _learned(data, asked, facts)
+        asked = learned_of(data, asked, facts)
     exhibits, absent = _exhibits(run, before, retained, config, again, watch)
-    forget = {client.name: _in_ids(client, asked.get(client.name, [])) for client in retained.clients}
-    ends = {client.name: _ends(client, asked.get(client.name, [])) for client in retained.clients}
+    forget = {client.name: in_ids(client, asked.get(client.name, [])) for client in retained.clients}
+    ends = {client.name: ends_of(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
     shown = _deducible(retained, asked)
     result = {each.name: _ranks(each, forget, ends, views) for each in exhibits} | {
@@ -137,91 +136,6 @@ def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]
         "versions": {"fedlu": fedlu.__version__, "python": platform.python_version(), **versions},
         "statement": STATEMENT,
     }
-
-
-# --- what was asked ------------------------------------------------------------------------------------------------
-
-
-def _asked(data: Federation, before: Path, wish: Wish) -> dict[str, list[Labels]]:
-    """What was asked to go, by client: all of a file, or what was learned of what the wish means in the data as it was
-    when it was made, if it still has it."""
-    if wish.triples is not None:
-        frame = read_file(Path(wish.triples)).frame
-        labels = list(dict.fromkeys(zip(*(frame[column].to_list() for column in COLUMNS), strict=True)))
-        if wish.client is None and len(data.clients) > 1:
-            raise InputError("whose triples?", where=wish.triples, remedy="give --client")
-        return {wish.client or data.clients[0].name: labels}
-    if former := runs.ledger_of(before):  # what had gone already could not be chosen
-        data, _ = former.apply(data)
-    chosen, found = choose(data, wish), {}
-    for client in data.clients:
-        if client.name in chosen.marks:
-            found[client.name] = client.vocabulary.labels(client.train[chosen.marks[client.name]["train"]])
-    return found
-
-
-def _learned(data: Federation, asked: dict[str, list[Labels]], facts: dict[str, Any]) -> dict[str, list[Labels]]:
-    """Of a file's triples those of train: valid and test ones have gone with them, but nobody had learned them."""
-    found = {}
-    for client in data.clients:
-        if labels := asked.get(client.name):
-            train, number = set(client.vocabulary.labels(client.train)), facts["forgotten"][client.name]
-            mine = labels if len(labels) == number else [triple for triple in labels if triple in train]
-            if len(mine) != number:
-                what = (
-                    f"only {number:,} of these {len(labels):,} triples were learned, and the data does not tell which"
-                )
-                raise InputError(what, where=data.name, remedy="audit before you remove them from the data")
-            found[client.name] = mine
-    return found
-
-
-def _check(ledger: Ledger, asked: dict[str, list[Labels]], run: Path) -> None:
-    for client, labels in asked.items():
-        strangers = [
-            triple
-            for triple in labels
-            if ledger.hash(client, *triple) not in ledger.triples
-            and not {ledger.hash(client, "entity", triple[0]), ledger.hash(client, "entity", triple[2])}
-            & ledger.entities
-        ]
-        if strangers:
-            what = f"{len(strangers)} of these {len(labels)} triples of {client} are not in the ledger"
-            raise InputError(what, where=run, remedy="give the request as it was given to `fedlu forget`")
-
-
-def _check_whole(
-    ledger: Ledger, asked: dict[str, list[Labels]], facts: dict[str, Any], run: Path, *, listed: bool
-) -> None:
-    """Part of a request, or an earlier one, would give evidence of something else than what was asked for."""
-    if not any(facts["forgotten"].values()):
-        what = "what went was in no train set: it was never learned, and there is nothing to audit"
-        raise InputError(what, where=run, remedy="audit a run that forgot triples of train")
-    if listed:
-        hashes = {ledger.hash(client, *triple) for client, labels in asked.items() for triple in labels}
-        is_whole = request_hash(hashes) == facts["hashes"]["request"]
-    else:
-        is_whole = all(len(asked.get(name, [])) >= number for name, number in facts["forgotten"].items())
-    if not is_whole:
-        what = f"this is not the request of {sum(facts['forgotten'].values()):,} triples that was forgotten here"
-        raise InputError(what, where=run, remedy="give the whole request, as it was given to `fedlu forget`")
-
-
-def _in_ids(client: ClientGraph, labels: list[Labels]) -> Triples:
-    """Those whose names are still there."""
-    entities, relations = client.vocabulary.entity_ids, client.vocabulary.relation_ids
-    rows = [
-        (entities[h], relations[r], entities[t])
-        for h, r, t in labels
-        if h in entities and r in relations and t in entities
-    ]
-    return np.array(sorted(rows), dtype=np.int32).reshape(-1, 3)
-
-
-def _ends(client: ClientGraph, labels: list[Labels]) -> Ids:
-    """The heads and tails that are still there: of a triple whose relation or other end was erased, too."""
-    ids = client.vocabulary.entity_ids
-    return np.array(sorted({ids[name] for h, _, t in labels for name in (h, t) if name in ids}), dtype=np.int64)
 
 
 # --- the models ----------------------------------------------------------------------------------------------------
@@ -405,8 +319,8 @@ def verdict(membership: dict[str, Any], view: str) -> str:
 def audit_of_one(raw: Client, forgotten: Client, asked: list[Labels]) -> dict[str, Any]:
     """What a client can tell from its own data, before and after; it has no others to re-train with."""
     exhibits = [Exhibit("raw", [raw]), Exhibit("forgotten", [forgotten])]
-    forget = {forgotten.name: _in_ids(forgotten.graph, asked)}
-    ends = {forgotten.name: _ends(forgotten.graph, asked)}
+    forget = {forgotten.name: in_ids(forgotten.graph, asked)}
+    ends = {forgotten.name: ends_of(forgotten.graph, asked)}
     views = [view for view in forgotten.views if view != "blend"]
     found: dict[str, Any] = {each.name: _ranks(each, forget, ends, views) for each in exhibits}
     found["membership"] = _membership(exhibits, forget, views)
