@@ -55,8 +55,7 @@ def forget(
     `fedlu forget run --forget-sets --goal suppress --purge --out run-2`
     """
     from fedlu.errors import InputError
-    from fedlu.results import forgetting, runs
-    from fedlu.results.requests import Wish, choose
+    from fedlu.results import forgetting
 
     wish: dict[str, Any] = {
         "triples": triples,
@@ -69,12 +68,7 @@ def forget(
     }
     if dry_run:
         forgetting.refuse(run, out, goal, without)
-        with working(f"reading {run}"):
-            data = runs.data_of(run)
-            chosen = choose(data, Wish(**wish))
-        for name, labels in chosen.labels(data):
-            screen.print(f"{name}: {' | '.join(labels)}")
-        screen.print(f"{chosen.count():,} triples would go; nothing was changed")
+        _show_what_would_go(run, wish)
         return
     if out is None:
         raise InputError("no --out", remedy="name the folder of the run that has forgotten")
@@ -83,6 +77,25 @@ def forget(
     gone = ", ".join(f"{number:,} at {name}" for name, number in facts["forgotten"].items())
     took = f"in {facts['cycles']} cycles and {facts['seconds']:.1f} s"
     screen.print(f"forgot {gone} {took}; next: {_audit_command(out, wish)}")
+    _remark(facts, entity)
+    for path in facts["purged"]:
+        screen.print(f"deleted {path}")
+
+
+def _show_what_would_go(run: Path, wish: dict[str, Any]) -> None:
+    from fedlu.results import runs
+    from fedlu.results.requests import Wish, choose
+
+    with working(f"reading {run}"):
+        data = runs.data_of(run)
+        chosen = choose(data, Wish(**wish))
+    for name, labels in chosen.labels(data):
+        screen.print(f"{name}: {' | '.join(labels)}")
+    screen.print(f"{chosen.count():,} triples would go; nothing was changed")
+
+
+def _remark(facts: dict[str, Any], entity: str | None) -> None:
+    """What whoever asked would not guess."""
     if unseen := facts["dropped"] - sum(facts["forgotten"].values()):
         notes.print(f"{unseen:,} more stood in valid or test: never learned, they are out of the data from now on")
     if entity and not facts["reached"]:
@@ -91,8 +104,6 @@ def forget(
         notes.print("the goal was not quite reached within the cycles allowed; the audit shows how close it is")
     if not facts["restored"]:
         notes.print("what is kept has suffered: the valid MRR did not come all the way back; the audit shows how much")
-    for path in facts["purged"]:
-        screen.print(f"deleted {path}")
 
 
 def _audit_command(out: Path, wish: dict[str, Any]) -> str:

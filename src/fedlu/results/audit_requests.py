@@ -11,11 +11,10 @@ from fedlu.embedding.kernels import Ids
 from fedlu.errors import InputError
 from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.ledger import Ledger
-from fedlu.graph.sources import read_file
-from fedlu.graph.triples import COLUMNS, Triples
+from fedlu.graph.triples import Triples
 from fedlu.results import runs
 from fedlu.results.forgetting import request_hash
-from fedlu.results.requests import Wish, choose
+from fedlu.results.requests import Wish, choose, listed_in
 
 Labels = tuple[str, str, str]
 
@@ -24,11 +23,9 @@ def asked_for(data: Federation, before: Path, wish: Wish) -> dict[str, list[Labe
     """What was asked to go, by client: all of a file, or what was learned of what the wish means in the data as it was
     when it was made, if it still has it."""
     if wish.triples is not None:
-        frame = read_file(Path(wish.triples)).frame
-        labels = list(dict.fromkeys(zip(*(frame[column].to_list() for column in COLUMNS), strict=True)))
         if wish.client is None and len(data.clients) > 1:
             raise InputError("whose triples?", where=wish.triples, remedy="give --client")
-        return {wish.client or data.clients[0].name: labels}
+        return {wish.client or data.clients[0].name: listed_in(wish.triples)}
     if former := runs.ledger_of(before):  # what had gone already could not be chosen
         data, _ = former.apply(data)
     chosen, found = choose(data, wish), {}

@@ -119,9 +119,14 @@ def _same(client: ClientGraph, keys: np.ndarray) -> Marks:
     return {split: np.isin(client.vocabulary.keys(client.split(split)), keys) for split in (*SPLITS, "forget")}
 
 
+def listed_in(path: str | Path) -> list[tuple[str, str, str]]:
+    """The triples of a file, each once."""
+    frame = read_file(Path(path)).frame
+    return list(dict.fromkeys(zip(*(frame[column].to_list() for column in COLUMNS), strict=True)))
+
+
 def _listed(client: ClientGraph, path: str | Path) -> Marks:
-    frame, vocabulary = read_file(Path(path)).frame, client.vocabulary
-    wanted = list(zip(*(frame[column].to_list() for column in COLUMNS), strict=True))
+    wanted, vocabulary = listed_in(path), client.vocabulary
     held = set(vocabulary.labels(client.known))
     missing = [" ".join(triple) for triple in wanted if triple not in held]
     if missing:
