@@ -33,6 +33,7 @@ HOMES = {  # outside packages that only some modules may know
     "pyoxigraph": {"graph.sources"},
     "matplotlib": {"results.figures"},
     "numba": {
+        "embedding.compiling",
         "embedding.kernels",
         "embedding.distance_kernels",
         "embedding.private_kernels",

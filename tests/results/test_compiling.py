@@ -18,7 +18,7 @@ import fedlu
 from fedlu.graph import partition, read
 
 data, out = partition(read("nations"), clients=2, by="random", seed=1), Path(sys.argv[1])
-fedlu.learn(data, out=out, model=sys.argv[2], dimension=8, negatives=16, warm_rounds=1, rounds=3)
+fedlu.learn(data, out=out, model=sys.argv[2], dimension=256, negatives=64, warm_rounds=1, rounds=3)
 for file in sorted(out.rglob("*.safetensors")):
     print(file.relative_to(out), hashlib.sha256(file.read_bytes()).hexdigest())
 """

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from fedlu.embedding.kernels import PARTS, TINY, Floats, estimated, fast, inline
+from fedlu.embedding.compiling import estimated, fast, inline
+from fedlu.embedding.kernels import PARTS, TINY, Floats
 
 TILE, BLOCK, COLUMNS = 128, 32, 8
 """How many entities, queries and columns a thread takes at once: as many as stay in the nearest caches."""

@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from fedlu.embedding import distance_kernels, kernels, private_kernels, short_list_kernels
+from fedlu.embedding import compiling, distance_kernels, kernels, private_kernels, short_list_kernels
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def loops() -> Loops:
     found = {id(each): each for module in modules for each in vars(module).values() if hasattr(each, "stats")}
     stats = [each.stats for each in found.values() if each.stats.cache_path]
     hits, misses = (sum(sum(getattr(each, name).values()) for each in stats) for name in ("cache_hits", "cache_misses"))
-    return Loops(hits + misses, misses, stats[0].cache_path)
+    return Loops(hits + misses, misses + compiling.compiled_just_now(), stats[0].cache_path)
 
 
 def threads() -> dict[str, Any]:

@@ -8,20 +8,17 @@ Complex numbers are stored as halves: a row of width 2 h holds h real parts, the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from fedlu.embedding.compiling import compiled, fast, inline
+
 Floats: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.int64]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-REORDERED = {"reassoc", "contract", "nsz", "nnan", "ninf"}
-"""Which liberties the compiler may take with sums."""
 TINY = 1e-12
 """Added under a square root, so that the distance of equal rows has a gradient (zero)."""
 PARTS = 4
@@ -36,29 +33,6 @@ def keep_freed_memory() -> None:
 
 
 keep_freed_memory()
-
-
-def compiled(function: Function) -> Function:
-    """Numba's decorator has no types; this keeps those of the function. Comparisons with NaN stay exact."""
-    return cast(Function, numba.njit(parallel=True, cache=True, nogil=True)(function))
-
-
-def fast(function: Function) -> Function:
-    """As above, where sums may be reordered so that they are vectorised.
-
-    Divisions and roots stay exact: with estimates allowed, a process that compiled a loop and one that loaded it from
-    the cache rounded some quotients differently.
-    """
-    return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=REORDERED)(function))
-
-
-def estimated(function: Function) -> Function:
-    """As above, where a reciprocal root may be an estimate with a step of Newton's."""
-    return cast(Function, numba.njit(parallel=True, cache=True, nogil=True, fastmath=True)(function))
-
-
-def inline(function: Function) -> Function:
-    return cast(Function, numba.njit(inline="always", fastmath=REORDERED)(function))
 
 
 # --- ranking -----------------------------------------------------------------------------------------------------

@@ -74,19 +74,19 @@ def hard_confusion(scores: Floats, masked: Mask, weights: Floats, kind: str) -> 
     Where learning was by a softmax, scores mean something only beside each other: there it is the log of the odds of
     the positive against its negatives.
     """
+    if kind != "cross_entropy":  # the prediction loss with the positive's sign turned
+        turned = scores.copy()
+        turned[:, 0] *= -1
+        slopes, loss = contrastive(turned, masked, weights, 0.0)
+        slopes[:, 0] *= -1
+        return slopes, loss
     share = (weights / weights.sum())[:, None]
-    if kind == "cross_entropy":
-        wrong = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
-        top = wrong.max(1, keepdims=True)
-        likely = np.exp(wrong - top)
-        total = likely.sum(1, keepdims=True)
-        slopes = np.concatenate([np.ones_like(top), -likely / total * ~masked[:, 1:]], axis=1)
-        return share * slopes, float((share * (scores[:, :1] - top - np.log(total))).sum())
-    among = np.where(masked, 0, 1 / np.maximum((~masked[:, 1:]).sum(1, keepdims=True), 1)).astype(np.float32)
-    among[:, 0] = 1
-    lost = np.logaddexp(np.float32(0), scores)
-    slopes = np.exp(scores - lost)  # the sigmoid, without overflow
-    return share * among * slopes, float((share * among * lost).sum())
+    wrong = np.where(masked[:, 1:], np.float32(-1e30), scores[:, 1:])  # finite: a row may have no negative left
+    top = wrong.max(1, keepdims=True)
+    likely = np.exp(wrong - top)
+    total = likely.sum(1, keepdims=True)
+    slopes = np.concatenate([np.ones_like(top), -likely / total * ~masked[:, 1:]], axis=1)
+    return share * slopes, float((share * (scores[:, :1] - top - np.log(total))).sum())
 
 
 def soft_confusion(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats, float]:

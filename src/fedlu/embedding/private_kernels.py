@@ -8,7 +8,8 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from fedlu.embedding.kernels import PARTS, TINY, Floats, Ids, compiled, fast, inline, sum_parts
+from fedlu.embedding.compiling import compiled, fast, inline
+from fedlu.embedding.kernels import PARTS, TINY, Floats, Ids, sum_parts
 
 DOT, L1, L2, MODULUS = 0, 1, 2, 3
 KINDS = {"dot": DOT, "l1": L1, "l2": L2, "modulus": MODULUS}

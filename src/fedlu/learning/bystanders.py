@@ -18,6 +18,7 @@ from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import matrix_product
 from fedlu.learning.local_training import Learner
 
 ELSEWHERE = 16.0
@@ -33,7 +34,7 @@ class Bystanders:
 
     def spare(self, rows: Ids, gradient: Floats) -> Floats:
         """(batch, width): C^-1 g for the gradient g of each row."""
-        found: Floats = (gradient @ self.inverse) / self.others[rows, None]
+        found: Floats = matrix_product(gradient, self.inverse) / self.others[rows, None]
         return found
 
 
@@ -52,7 +53,7 @@ def bystanders(
             each = learner.forward(table, relations, batch)
             gradient = each.gradient(np.eye(1, each.scores.shape[1], dtype=np.float32).repeat(len(batch.answers), 0))
             for ends in (gradient.anchors, gradient.answers):
-                total += ends.T @ ends
+                total += matrix_product(ends.T, ends)
     size = float(np.trace(total)) / width or 1.0
     inverse = np.linalg.inv(total / size + ridge * np.eye(width))
     others = (np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1).astype(np.float32)

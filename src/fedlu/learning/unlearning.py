@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 
@@ -86,12 +85,13 @@ class Manner:
 USUALLY = Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=16, restored=64)
 """The weight is the paper's."""
 WHEN_SUPPRESSING = {
+    "translations": Manner(soft=0.1, seen=8192, ridge=0.01, rehearsed=4, restored=64),
     "products": Manner(soft=0.03, seen=65536, ridge=0.005, rehearsed=16, restored=64),
     "rotations": Manner(soft=0.03, seen=65536, ridge=0.01, rehearsed=4, restored=128),
 }
 """Where triples are suppressed, rows go far: it pays to know well whom to spare, and soft confusion costs others more
-than it brings. Translations are no better for it; rotations get back by restoring what rehearsal would take much longer
-for."""
+than it brings. Translations are no better for that; distances get back by restoring what rehearsal would take much
+longer for."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Unlearner:
         self.learner, self.memories, self.request, self.teaching = learner, memories, request, teaching
         self.batch_size, self.negatives = batch_size, negatives
         self.few = len(request.forget) < ENOUGH
-        self.manner = USUALLY if request.goal != "suppress" else WHEN_SUPPRESSING.get(family(learner), USUALLY)
+        self.manner = USUALLY if request.goal != "suppress" else WHEN_SUPPRESSING[family(learner)]
         self.forgotten = evenly(request.forget, request.known)
         alike = request.valid[np.isin(request.valid[:, 1], request.forget[:, 1])]
         alike = alike if len(alike) >= ENOUGH else request.valid
@@ -137,7 +137,7 @@ class Unlearner:
         self.retained = Sampler.of(request.retained, known.entities, known.relations, weighted=weighted)
         self.before = {name: Table(memory.table.values.copy()) for name, memory in memories.items()}
         self.bystanders: dict[str, Bystanders] = {}
-        self.found: dict[str, tuple[bytes, Knowledge]] = {}
+        self.found: dict[str, tuple[Floats, Knowledge]] = {}
         known_well = {name: self._known(name) for name in memories}
         self.places = places_of(request.forget[:, 1], known_well, shares_to_fill(learner, request.goal))
         before = self.gaps(self.targets()) if len(request.forget) else {}
@@ -163,10 +163,10 @@ class Unlearner:
     def targets(self) -> dict[str, Knowledge]:
         """By memory (forgotten, 2): how well each should be known. A table that is as it was is not asked again."""
         for name, places in self.places.items():
-            table = blake2b(self.memories[name].table.values.data).digest()
-            if name not in self.found or self.found[name][0] != table:
+            table = self.memories[name].table.values
+            if name not in self.found or not np.array_equal(self.found[name][0], table):
                 target = targets_of(self._known(name, self.unseen), self.unseen, self.request.forget, places)
-                self.found[name] = table, target
+                self.found[name] = table.copy(), target
         return {name: target for name, (_, target) in self.found.items()}
 
     def gaps(self, targets: dict[str, Knowledge]) -> dict[str, Knowledge]:

@@ -1,0 +1,52 @@
+"""Loops are compiled by a helper and loaded by whoever runs them: no process computes other bits than another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SUMS = """
+import hashlib
+import numpy as np
+from fedlu.embedding import compiling, kernels, private_kernels
+
+compiling.HELPER = HELPER
+random = np.random.default_rng(0)
+rows, others = (random.normal(size=(64, 256)).astype(np.float32) for _ in range(2))
+own = private_kernels.scores_with_own(private_kernels.L1, rows, others, rows[:, :100].copy(), 8.0, True)
+shares = kernels.probabilities(own, np.zeros(own.shape, dtype=np.bool_), 1.0)
+expected = 8 - np.abs(rows.astype(np.float64) - others).sum(1)
+assert np.allclose(own[:, 0], expected, atol=1e-3) and np.allclose(shares.sum(1), 1, atol=1e-5)
+print(hashlib.sha256(own.tobytes() + shares.tobytes()).hexdigest(), compiling.compiled_just_now())
+"""
+"""In these two loops, code that was just compiled summed in another order than code from the cache."""
+
+
+def run(cache: Path, helper: str = "fedlu.embedding.compiling") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    program = SUMS.replace("HELPER = HELPER", f"HELPER = {helper!r}")
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+
+
+def test_the_first_process_computes_the_bits_of_all_later_ones(tmp_path: Path) -> None:
+    first, later = (run(tmp_path).stdout.split() for _ in range(2))
+    assert (first[1], later[1]) == ("2", "0")  # who came first had both compiled, who comes later loads them
+    assert first[0] == later[0]
+
+
+def test_without_a_helper_a_process_compiles_for_itself_and_says_so(tmp_path: Path) -> None:
+    alone = run(tmp_path, helper="fedlu.no_such_helper")
+    assert alone.stdout.split()[1] == "0"
+    assert "no other process could compile" in alone.stderr
+    assert run(tmp_path, helper="fedlu.no_such_helper").stderr == ""  # it is cached all the same
+
+
+def test_the_helper_goes_with_whoever_asked() -> None:
+    helper = subprocess.Popen(
+        [sys.executable, "-m", "fedlu.embedding.compiling"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    answer, _ = helper.communicate(timeout=60)  # its input ends, as if the asker had been killed
+    assert (answer, helper.returncode) == ("", 0)
