@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from fedlu.embedding import compiling, distance_kernels, kernels, private_kernels, short_list_kernels
 
@@ -47,6 +49,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         numba.set_num_threads(before)
+
+
+@contextmanager
+def products_alone() -> Iterator[None]:
+    """NumPy's products on one thread: its threads spin while they wait, and ours would wait for them. A forgetting took
+    twice as long; and torch, whose threads are ours, takes a second to load."""
+    with _of_numpy().limit(limits=1):
+        yield
+
+
+@cache
+def _of_numpy() -> ThreadpoolController:
+    return ThreadpoolController().select(internal_api="openblas")
 
 
 def products() -> dict[str, str]:

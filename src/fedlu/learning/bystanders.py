@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedlu.embedding.installation import products_alone
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
-from fedlu.embedding.scorers import matrix_product
 from fedlu.learning.local_training import Learner
 
 ELSEWHERE = 16.0
@@ -34,7 +34,9 @@ class Bystanders:
 
     def spare(self, rows: Ids, gradient: Floats) -> Floats:
         """(batch, width): C^-1 g for the gradient g of each row."""
-        found: Floats = matrix_product(gradient, self.inverse) / self.others[rows, None]
+        with products_alone():
+            found: Floats = gradient @ self.inverse
+        found /= self.others[rows, None]
         return found
 
 
@@ -52,10 +54,11 @@ def bystanders(
             batch = retained.batch(some[start : start + 1024], side, random, 1)
             each = learner.forward(table, relations, batch)
             gradient = each.gradient(np.eye(1, each.scores.shape[1], dtype=np.float32).repeat(len(batch.answers), 0))
-            for ends in (gradient.anchors, gradient.answers):
-                total += matrix_product(ends.T, ends)
+            with products_alone():
+                total += sum(ends.T @ ends for ends in (gradient.anchors, gradient.answers))
     size = float(np.trace(total)) / width or 1.0
-    inverse = np.linalg.inv(total / size + ridge * np.eye(width))
+    with products_alone():
+        inverse = np.linalg.inv(total / size + ridge * np.eye(width))
     others = (np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1).astype(np.float32)
     others[shared] *= ELSEWHERE
     return Bystanders(inverse.astype(np.float32), others)

@@ -9,11 +9,13 @@ same is given back to them in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedlu.embedding import losses
+from fedlu.embedding.installation import one_thread
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch, Sampler
@@ -189,6 +191,10 @@ class Unlearner:
 
     def interfere(self, random: np.random.Generator) -> bool:
         """Confuse what has to go until it stands where it should; whether it does."""
+        with one_thread() if self.few else nullcontext():
+            return self._interfere(random)
+
+    def _interfere(self, random: np.random.Generator) -> bool:
         if not len(self.request.forget):
             return True
         furthest = np.inf
