@@ -249,6 +249,29 @@ def sigmoid_slopes(
 # --- negatives ---------------------------------------------------------------------------------------------------
 
 
+@fast
+def drawn_together(scores: Floats, masked: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats]:
+    """((batch, 1 + n), (batch,)): the gradient and the value of weight * mean |positive - negative| of each row."""
+    batch, width = scores.shape
+    slopes, losses = np.empty_like(scores), np.empty(batch, dtype=np.float32)
+    one, none = np.float32(1), np.float32(0)
+    for b in prange(batch):
+        row, out, hidden = scores[b], slopes[b], masked[b]
+        number = none
+        for k in range(1, width):
+            number += none if hidden[k] else one
+        share = weights[b] / max(number, one)
+        total, loss = none, none
+        for k in range(1, width):
+            apart, counts = row[0] - row[k], none if hidden[k] else share
+            step = counts * ((one if apart > 0 else none) - (one if apart < 0 else none))
+            out[k] = -step
+            total += step
+            loss += counts * abs(apart)
+        out[0], losses[b] = total, loss
+    return slopes, losses
+
+
 @compiled
 def mark_known(
     slots: NDArray[np.int32], starts: Ids, stops: Ids, known: NDArray[np.int32], width: int

@@ -91,13 +91,8 @@ def hard_confusion(scores: Floats, masked: Mask, weights: Floats, kind: str) -> 
 
 def soft_confusion(scores: Floats, masked: Mask, weights: Floats) -> tuple[Floats, float]:
     """The mean distance between the positive's score and its negatives', Eq. (unlearnsoft)."""
-    share = (weights / weights.sum())[:, None]
-    among = (~masked[:, 1:] / np.maximum((~masked[:, 1:]).sum(1, keepdims=True), 1)).astype(np.float32)
-    apart = scores[:, :1] - scores[:, 1:]
-    slopes = np.empty_like(scores)
-    slopes[:, 1:] = -among * np.sign(apart)
-    slopes[:, 0] = -slopes[:, 1:].sum(1)
-    return share * slopes, float((share * among * np.abs(apart)).sum())
+    slopes, losses = kernels.drawn_together(scores, masked, weights / weights.sum())
+    return slopes, float(losses.sum())
 
 
 def contrastive_formula(

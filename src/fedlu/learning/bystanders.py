@@ -10,6 +10,7 @@ too: nobody knows which and how many, so a shared row weighs as if it had many t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.negatives import Sampler
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Side
+from fedlu.embedding.scorers import matrix_product
 from fedlu.learning.local_training import Learner
 
 ELSEWHERE = 16.0
@@ -31,11 +33,11 @@ class Bystanders:
 
     inverse: Floats  # (width, width): of the mean of g' g'^T
     others: Floats  # (entities,): retained triples at a row, and one; many times as many where it is shared
+    multiply: Callable[[Floats, Floats], Floats]
 
     def spare(self, rows: Ids, gradient: Floats) -> Floats:
         """(batch, width): C^-1 g for the gradient g of each row."""
-        with products_alone():
-            found: Floats = gradient @ self.inverse
+        found = self.multiply(gradient, self.inverse)
         found /= self.others[rows, None]
         return found
 
@@ -45,6 +47,8 @@ def bystanders(
 ) -> Bystanders:
     """Of `table`, some rows of which are `shared` with other owners. The gradients of `seen` triples stand for all; the
     `ridge` is added to their mean product, as a part of its mean diagonal, so that no direction is quite free."""
+    # models of products have torch loaded, whose threads are ours; to load it takes longer than to forget a triple
+    multiply = matrix_product if learner.loss == "cross_entropy" else _product_alone
     random = np.random.default_rng(0)
     triples, width = retained.triples, table.values.shape[1]
     total = np.zeros((width, width))
@@ -54,11 +58,17 @@ def bystanders(
             batch = retained.batch(some[start : start + 1024], side, random, 1)
             each = learner.forward(table, relations, batch)
             gradient = each.gradient(np.eye(1, each.scores.shape[1], dtype=np.float32).repeat(len(batch.answers), 0))
-            with products_alone():
-                total += sum(ends.T @ ends for ends in (gradient.anchors, gradient.answers))
+            for ends in (gradient.anchors, gradient.answers):
+                total += multiply(ends.T, ends)
     size = float(np.trace(total)) / width or 1.0
     with products_alone():
         inverse = np.linalg.inv(total / size + ridge * np.eye(width))
     others = (np.bincount(triples[:, [0, 2]].ravel(), minlength=retained.known.entities) + 1).astype(np.float32)
     others[shared] *= ELSEWHERE
-    return Bystanders(inverse.astype(np.float32), others)
+    return Bystanders(inverse.astype(np.float32), others, multiply)
+
+
+def _product_alone(left: Floats, right: Floats) -> Floats:
+    with products_alone():
+        product: Floats = left @ right
+    return product

@@ -359,10 +359,12 @@ def _move(table: Table, batch: Batch, each: Pass, wanted: Floats, others: Bystan
     if only is not None:
         anchors *= only[batch.queries.anchors, None]
         answers *= only[batch.answers, None]
-    size = (gradient.anchors * anchors).sum(1) + (gradient.answers * answers).sum(1)
+    size = np.einsum("bk,bk->b", gradient.anchors, anchors) + np.einsum("bk,bk->b", gradient.answers, answers)
     scale = STEP * wanted[:, 0] ** 2 / np.maximum(size, 1e-20)
     scale = np.where(np.abs(wanted[:, 0]) > 0, scale, 0).astype(np.float32)[:, None]
     touched = Touched.by(np.concatenate([batch.queries.anchors, batch.answers]))
-    summed = touched.sum(scale * anchors, scale * answers)
+    anchors *= scale
+    answers *= scale
+    summed = touched.sum(anchors, answers)
     often = np.diff(touched.starts)  # a row of many triples is not to be thrown about
     table.values[touched.rows] -= summed / np.sqrt(often, dtype=np.float32)[:, None]
