@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fedlu.embedding.compiling import _Helper
+
 SUMS = """
 import hashlib
 import numpy as np
@@ -50,3 +52,17 @@ def test_the_helper_goes_with_whoever_asked() -> None:
     )
     answer, _ = helper.communicate(timeout=60)  # its input ends, as if the asker had been killed
     assert (answer, helper.returncode) == ("", 0)
+
+
+def test_a_helper_that_was_idle_and_went_is_followed_by_another() -> None:
+    asker = _Helper()
+    first = asker._running()
+    first.kill()
+    first.wait()
+    second = asker._running()
+    assert second is not first
+    assert second.poll() is None
+    assert first.stdin is not None
+    assert first.stdin.closed  # nothing of the first is left open
+    asker.stop()
+    assert second.poll() is not None

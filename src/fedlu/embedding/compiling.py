@@ -106,7 +106,9 @@ class _Helper:
     def _running(self) -> subprocess.Popen[str]:
         if self.owner != os.getpid():  # a fork: the pipes are its parent's
             self.process, self.owner = None, os.getpid()
-        if self.process is None or self.process.poll() is not None:
+        if self.process is not None and self.process.poll() is not None:  # it was idle, and went
+            self.stop()
+        if self.process is None:
             command = [sys.executable, "-m", HELPER]
             pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
             self.process = subprocess.Popen(  # noqa: S603, this program itself
