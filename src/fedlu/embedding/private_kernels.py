@@ -102,7 +102,8 @@ def add_own_gradients(kind: int, queries: Floats, answers: Floats, slopes: Float
     """(batch, dim): the gradient for the answers; that for the queries is added to `for_queries`. Slopes (batch,)."""
     for_answers = np.empty_like(answers)
     for b in prange(len(queries)):
-        for_answers[b] = 0
+        for k in range(answers.shape[1]):
+            for_answers[b, k] = 0
         _add_gradients(kind, queries[b], answers[b], slopes[b], for_queries[b], for_answers[b])
     return for_answers
 

@@ -130,14 +130,15 @@ class Fused(Stateless):
         shape = shape_of(self.model)
         make, unmake = QUERIES[shape.query]
         queries, memory = make(rows.anchors, rows.relations, side)
-        compared, pair_gradient = _compare_negatives(queries, rows, shape.comparison)
-        kind = private_kernels.KINDS[shape.comparison]
-        scores = private_kernels.scores_with_own(kind, queries, rows.answers, compared, self.margin, shape.is_distance)
+        products = shape.comparison == "dot" and rows.picks is None
+        scores, unscore = (
+            _score_products(queries, rows)
+            if products
+            else _score(queries, rows, shape.comparison, self.margin, shape.is_distance)
+        )
 
         def backward(slopes: Floats) -> Rows:
-            own, others = private_kernels.slopes_of_comparisons(slopes, shape.is_distance)
-            for_queries, for_negatives = pair_gradient(others)
-            for_answers = private_kernels.add_own_gradients(kind, queries, rows.answers, own, for_queries)
+            for_queries, for_answers, for_negatives = unscore(slopes)
             for_anchors, for_relations = unmake(for_queries, rows.anchors, memory, side)
             return Rows(for_anchors, for_relations, for_answers, for_negatives)
 
@@ -227,6 +228,41 @@ COMPARISONS: dict[str, tuple[Callable[..., Floats], Callable[..., tuple[Floats, 
 }
 
 
+Unscore = Callable[[Floats], tuple[Floats, Floats, Floats]]
+"""From the gradient of scores to those of queries, answers and negatives."""
+
+
+def _score(queries: Floats, rows: Rows, comparison: str, margin: float, is_distance: bool) -> tuple[Floats, Unscore]:
+    """(batch, 1 + n): scores of the answers and of the negatives."""
+    compared, pair_gradient = _compare_negatives(queries, rows, comparison)
+    kind = private_kernels.KINDS[comparison]
+
+    def back(slopes: Floats) -> tuple[Floats, Floats, Floats]:
+        own, others = private_kernels.slopes_of_comparisons(slopes, is_distance)
+        for_queries, for_negatives = pair_gradient(others)
+        for_answers = private_kernels.add_own_gradients(kind, queries, rows.answers, own, for_queries)
+        return for_queries, for_answers, for_negatives
+
+    return private_kernels.scores_with_own(kind, queries, rows.answers, compared, margin, is_distance), back
+
+
+def _score_products(queries: Floats, rows: Rows) -> tuple[Floats, Unscore]:
+    """The same where a product with shared negatives is the score: it is written and read where it stands."""
+    scores = np.empty((len(queries), 1 + len(rows.negatives)), dtype=np.float32)
+    matrix_product(queries, rows.negatives.T, out=scores[:, 1:])
+    scores[:, :1] = private_kernels.scores_with_own(
+        private_kernels.DOT, queries, rows.answers, scores[:, :0], 0.0, False
+    )
+
+    def back(slopes: Floats) -> tuple[Floats, Floats, Floats]:
+        for_queries, for_negatives = _dot_gradient(queries, rows.negatives, slopes[:, 1:])
+        own = np.ascontiguousarray(slopes[:, 0])
+        for_answers = private_kernels.add_own_gradients(private_kernels.DOT, queries, rows.answers, own, for_queries)
+        return for_queries, for_answers, for_negatives
+
+    return scores, back
+
+
 def _compare_negatives(
     queries: Floats, rows: Rows, comparison: str
 ) -> tuple[Floats, Callable[[Floats], tuple[Floats, Floats]]]:
@@ -243,11 +279,14 @@ def _compare_negatives(
     return private_kernels.picked_comparisons(kind, queries, entities, order, starts), back
 
 
-def matrix_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> Floats:
+def matrix_product(
+    left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32] | None = None
+) -> Floats:
     """Through torch, whose product shares its threads with ours instead of fighting them."""
     import torch
 
-    product: Floats = torch.mm(torch.from_numpy(left), torch.from_numpy(right)).numpy()
+    place = None if out is None else torch.from_numpy(out)
+    product: Floats = torch.mm(torch.from_numpy(left), torch.from_numpy(right), out=place).numpy()
     return product
 
 
