@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedlu.embedding.compiling import _Helper
+from fedlu.embedding.compiling import SPINS, _Helper
 
 SUMS = """
 import hashlib
@@ -66,3 +66,12 @@ def test_a_helper_that_was_idle_and_went_is_followed_by_another() -> None:
     assert first.stdin.closed  # nothing of the first is left open
     asker.stop()
     assert second.poll() is not None
+
+
+def test_threads_soon_sleep_while_they_wait_unless_the_user_says_how() -> None:
+    program = "import os, fedlu.embedding.kernels; print(os.environ.get('GOMP_SPINCOUNT'))"
+    plain = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    for said, expected in (({}, str(SPINS)), ({"OMP_WAIT_POLICY": "active"}, "None"), ({"GOMP_SPINCOUNT": "7"}, "7")):
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env={**plain, **said}, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
