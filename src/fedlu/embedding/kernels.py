@@ -332,6 +332,43 @@ def sum_rows(first: Floats, second: Floats, third: Floats, order: Ids, starts: I
     return sums
 
 
+@fast
+def pull_back(values: Floats, rows: Ids, home: Floats, strength: float) -> Floats:
+    """(rows, dim): strength times the way from home[rows] to the values."""
+    gradient, size = np.empty_like(values), np.float32(strength)
+    for i in prange(len(rows)):
+        mine, there, out = values[i], home[rows[i]], gradient[i]
+        for k in range(len(out)):
+            out[k] = size * (mine[k] - there[k])
+    return gradient
+
+
+@fast
+def contrast(
+    values: Floats, rows: Ids, current: Floats, previous: Floats, strength: float, temperature: float
+) -> Floats:
+    """(rows, dim): the gradient of strength * -log(e^a / (e^a + e^b)) for each row, where a and b are its cosines with
+    current[rows] and with previous[rows], over the temperature."""
+    gradient, tiny, one = np.empty_like(values), np.float32(TINY), np.float32(1)
+    size, inverse = np.float32(strength), np.float32(1 / temperature)
+    for i in prange(len(rows)):
+        mine, good, bad, out = values[i], current[rows[i]], previous[rows[i]], gradient[i]
+        own, of_good, of_bad, like, unlike = tiny, tiny, tiny, np.float32(0), np.float32(0)
+        for k in range(len(mine)):
+            own += mine[k] * mine[k]
+            of_good += good[k] * good[k]
+            of_bad += bad[k] * bad[k]
+            like += mine[k] * good[k]
+            unlike += mine[k] * bad[k]
+        own, of_good, of_bad = one / np.sqrt(own), one / np.sqrt(of_good), one / np.sqrt(of_bad)
+        like, unlike = like * own * of_good, unlike * own * of_bad
+        doubt = one / (one + np.exp((like - unlike) * inverse))  # the probability given to the bad one
+        scale = size * doubt * own * inverse
+        for k in range(len(mine)):
+            out[k] = scale * (of_bad * bad[k] - of_good * good[k] + (like - unlike) * own * mine[k])
+    return gradient
+
+
 @compiled
 def adam_step(
     table: Floats,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedlu.embedding import kernels
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.scorers import Rows
 
@@ -59,7 +60,7 @@ def _squares(rows: Floats, complex_rows: bool) -> Floats:
 
 def proximal_pull(strength: float, anchor: Floats) -> Pull:
     """FedProx: the gradient of strength / 2 * |row - the global row of this round|^2."""
-    return lambda rows, values: np.float32(strength) * (values - anchor[rows])
+    return lambda rows, values: kernels.pull_back(values, rows, anchor, strength)
 
 
 def contrastive_pull(strength: float, temperature: float, current: Floats, previous: Floats) -> Pull:
@@ -68,18 +69,4 @@ def contrastive_pull(strength: float, temperature: float, current: Floats, previ
     -log(e^{a} / (e^{a} + e^{b})), where a and b are cosine similarities over the temperature; a mean over the rows.
     """
 
-    def unit(rows: Floats) -> tuple[Floats, Floats]:
-        length = np.sqrt((rows**2).sum(1, keepdims=True) + np.float32(1e-12))
-        return rows / length, length
-
-    def pull(rows: Ids, values: Floats) -> Floats:
-        mine, length = unit(values)
-        good, _ = unit(current[rows])
-        bad, _ = unit(previous[rows])
-        like, unlike = (mine * good).sum(1, keepdims=True), (mine * bad).sum(1, keepdims=True)
-        doubt = 1 / (1 + np.exp((like - unlike) / temperature))  # the probability given to the bad one
-        toward = doubt * ((bad - unlike * mine) - (good - like * mine)) / (length * temperature)
-        gradient: Floats = (strength / len(rows) * toward).astype(np.float32)
-        return gradient
-
-    return pull
+    return lambda rows, values: kernels.contrast(values, rows, current, previous, strength / len(rows), temperature)
