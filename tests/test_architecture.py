@@ -37,6 +37,7 @@ HOMES = {  # outside packages that only some modules may know
         "embedding.kernels",
         "embedding.distance_kernels",
         "embedding.private_kernels",
+        "embedding.row_kernels",
         "embedding.short_list_kernels",
         "embedding.installation",
     },

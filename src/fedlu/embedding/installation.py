@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from fedlu.embedding import compiling, distance_kernels, kernels, private_kernels, short_list_kernels
+from fedlu.embedding import compiling, distance_kernels, kernels, private_kernels, row_kernels, short_list_kernels
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Loops:
 
 def loops() -> Loops:
     """What the calls so far have found in the cache, and what they had to compile."""
-    modules = (kernels, distance_kernels, private_kernels, short_list_kernels)
+    modules = (kernels, distance_kernels, private_kernels, row_kernels, short_list_kernels)
     found = {id(each): each for module in modules for each in vars(module).values() if hasattr(each, "stats")}
     stats = [each.stats for each in found.values() if each.stats.cache_path]
     hits, misses = (sum(sum(getattr(each, name).values()) for each in stats) for name in ("cache_hits", "cache_misses"))

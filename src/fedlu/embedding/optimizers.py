@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlu.embedding import kernels
+from fedlu.embedding import row_kernels
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.errors import InputError
 
@@ -56,7 +56,7 @@ class Touched:
 
     def sum(self, first: Floats, *others: Floats) -> Floats:
         """(touched, width): from one gradient for each id, in up to three parts, to one for each row."""
-        return kernels.sum_rows(*_three(first, *others), self.order, self.starts)
+        return row_kernels.sum_rows(*_three(first, *others), self.order, self.starts)
 
 
 def _three(first: Floats, *others: Floats) -> tuple[Floats, Floats, Floats]:
@@ -66,7 +66,7 @@ def _three(first: Floats, *others: Floats) -> tuple[Floats, Floats, Floats]:
 
 def adam(table: Table, touched: Touched, gradients: tuple[Floats, Floats, Floats], rate: float) -> None:
     """Adam, as Kingma and Ba; rows that are not in the batch keep value and moments ("lazy" Adam)."""
-    kernels.adam_step(
+    row_kernels.adam_step(
         table.values,
         table.remember("mean"),
         table.remember("square"),
@@ -81,7 +81,7 @@ def adam(table: Table, touched: Touched, gradients: tuple[Floats, Floats, Floats
 
 def adagrad(table: Table, touched: Touched, gradients: tuple[Floats, Floats, Floats], rate: float) -> None:
     square = table.remember("square")
-    kernels.adagrad_step(table.values, square, touched.rows, *gradients, touched.order, touched.starts, rate)
+    row_kernels.adagrad_step(table.values, square, touched.rows, *gradients, touched.order, touched.starts, rate)
 
 
 OPTIMIZERS = {"adam": adam, "adagrad": adagrad}

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlu.embedding import losses
-from fedlu.embedding.kernels import Floats, Ids, take_rows
+from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.losses import Mask
 from fedlu.embedding.negatives import Batch
 from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
+from fedlu.embedding.row_kernels import take_rows
 from fedlu.embedding.scorers import Rows, Scorer
 from fedlu.learning.regularisers import Pull, cubic_gradients, dura_gradients
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedlu.embedding import kernels
+from fedlu.embedding import row_kernels
 from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.scorers import Rows
 
@@ -60,7 +60,7 @@ def _squares(rows: Floats, complex_rows: bool) -> Floats:
 
 def proximal_pull(strength: float, anchor: Floats) -> Pull:
     """FedProx: the gradient of strength / 2 * |row - the global row of this round|^2."""
-    return lambda rows, values: kernels.pull_back(values, rows, anchor, strength)
+    return lambda rows, values: row_kernels.pull_back(values, rows, anchor, strength)
 
 
 def contrastive_pull(strength: float, temperature: float, current: Floats, previous: Floats) -> Pull:
@@ -69,4 +69,4 @@ def contrastive_pull(strength: float, temperature: float, current: Floats, previ
     -log(e^{a} / (e^{a} + e^{b})), where a and b are cosine similarities over the temperature; a mean over the rows.
     """
 
-    return lambda rows, values: kernels.contrast(values, rows, current, previous, strength / len(rows), temperature)
+    return lambda rows, values: row_kernels.contrast(values, rows, current, previous, strength / len(rows), temperature)
