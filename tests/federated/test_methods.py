@@ -11,12 +11,13 @@ import pytest
 from fedlu.config import METHODS, Settings, resolve
 from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import Queries, Side
+from fedlu.embedding.row_kernels import add_cubic
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.messages import Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
-from fedlu.learning.regularisers import contrastive_pull, cubic_gradient, proximal_pull
+from fedlu.learning.regularisers import contrastive_pull, proximal_pull
 from fedlu.results.runs import Party, gather
 
 
@@ -216,8 +217,8 @@ def test_pulls_are_gradients(kind: str, random: np.random.Generator) -> None:
     found = {
         "proximal": lambda: proximal_pull(0.3, single[0])(rows, single[2]),
         "contrastive": lambda: contrastive_pull(0.3, 0.2, single[0], single[1])(rows, single[2]),
-        "cubic": lambda: cubic_gradient(single[2], 0.3, False),
-        "complex cubic": lambda: cubic_gradient(single[2], 0.3, True),
+        "cubic": lambda: add_cubic(np.zeros_like(single[2]), single[2], 0.3, False),
+        "complex cubic": lambda: add_cubic(np.zeros_like(single[2]), single[2], 0.3, True),
     }[kind]()
     expected = np.zeros_like(values)
     for place in np.ndindex(*values.shape):

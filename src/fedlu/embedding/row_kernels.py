@@ -88,6 +88,23 @@ def contrast(
 
 
 @compiled
+def add_cubic(gradient: Floats, rows: Floats, strength: float, complex_rows: bool) -> Floats:
+    """(rows, dim): the gradient, and that of strength * sum |x|^3, with the modulus of complex numbers."""
+    found, size, half = np.empty_like(rows), np.float32(3 * strength), rows.shape[1] // 2
+    for i in prange(len(rows)):
+        x, known, out = rows[i], gradient[i], found[i]
+        if complex_rows:
+            for k in range(half):
+                length = size * np.sqrt(x[k] * x[k] + x[half + k] * x[half + k])
+                out[k] = known[k] + length * x[k]
+                out[half + k] = known[half + k] + length * x[half + k]
+        else:
+            for k in range(len(x)):
+                out[k] = known[k] + size * np.sqrt(x[k] * x[k]) * x[k]
+    return found
+
+
+@compiled
 def adam_step(
     table: Floats,
     mean: Floats,

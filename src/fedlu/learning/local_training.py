@@ -15,7 +15,7 @@ from fedlu.embedding.optimizers import Table, Touched, update
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.row_kernels import take_rows
 from fedlu.embedding.scorers import Rows, Scorer
-from fedlu.learning.regularisers import Pull, cubic_gradients, dura_gradients
+from fedlu.learning.regularisers import Pull, add_cubic_gradients, add_dura_gradients
 
 
 @dataclass(frozen=True)
@@ -200,25 +200,13 @@ class Pass:
     def backward(self, slopes: Floats) -> Rows:
         found, learner = self.gradient(slopes), self.learner
         if learner.n3:
-            found = _sum(
+            found = add_cubic_gradients(
                 found,
-                cubic_gradients(
-                    self.rows,
-                    learner.n3,
-                    complex_rows=learner.complex_rows,
-                    relations_are_phases=learner.relations_are_phases,
-                ),
+                self.rows,
+                learner.n3,
+                complex_rows=learner.complex_rows,
+                relations_are_phases=learner.relations_are_phases,
             )
         if learner.dura:
-            found = _sum(found, dura_gradients(self.rows, learner.dura, complex_rows=learner.complex_rows))
+            found = add_dura_gradients(found, self.rows, learner.dura, complex_rows=learner.complex_rows)
         return found
-
-
-def _sum(found: Rows, more: Rows) -> Rows:
-    """Of the gradients of a batch; no regulariser moves negatives."""
-    return Rows(
-        found.anchors + more.anchors,
-        found.relations + more.relations,
-        found.answers + more.answers,
-        found.negatives,
-    )

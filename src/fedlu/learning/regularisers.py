@@ -11,40 +11,41 @@ from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.scorers import Rows
 
 ALONE, TOGETHER = 0.5, 1.5
-"""How much the sizes of entity rows and those of their products with the relation weigh in `dura_gradients`."""
+"""How much the sizes of entity rows and those of their products with the relation weigh in `add_dura_gradients`."""
 
 Pull = Callable[[Ids, Floats], Floats]
 """From the ids and values of some rows to an addition to their gradient."""
 
 
-def cubic_gradients(rows: Rows, strength: float, *, complex_rows: bool, relations_are_phases: bool) -> Rows:
-    """Of the mean over a batch of strength * (|anchor|^3 + |relation|^3 + |answer|^3), N3 (Lacroix et al. 2018)."""
+def add_cubic_gradients(
+    found: Rows, rows: Rows, strength: float, *, complex_rows: bool, relations_are_phases: bool
+) -> Rows:
+    """To what was found, that of the mean over a batch of strength * (|anchor|^3 + |relation|^3 + |answer|^3), N3
+    (Lacroix et al. 2018). No regulariser moves negatives."""
     share = strength / len(rows.anchors)
-    relations = np.zeros_like(rows.relations)  # an angle has no size to keep small
+    relations = found.relations  # an angle has no size to keep small
     if not relations_are_phases:
-        relations = cubic_gradient(rows.relations, share, complex_rows)
+        relations = row_kernels.add_cubic(relations, rows.relations, share, complex_rows)
     return Rows(
-        cubic_gradient(rows.anchors, share, complex_rows),
+        row_kernels.add_cubic(found.anchors, rows.anchors, share, complex_rows),
         relations,
-        cubic_gradient(rows.answers, share, complex_rows),
-        rows.negatives[:0],
+        row_kernels.add_cubic(found.answers, rows.answers, share, complex_rows),
+        found.negatives,
     )
 
 
-def cubic_gradient(rows: Floats, strength: float, complex_rows: bool) -> Floats:
-    """The gradient of strength * sum |x|^3, with the modulus of complex numbers."""
-    gradient: Floats = np.float32(3 * strength) * np.sqrt(_squares(rows, complex_rows)) * rows
-    return gradient
-
-
-def dura_gradients(rows: Rows, strength: float, *, complex_rows: bool) -> Rows:
-    """Of the mean over a batch of strength * (ALONE (|a|^2 + |b|^2) + TOGETHER (|a r|^2 + |b r|^2)), where r relates a
-    to b: DURA (Zhang et al. 2020). What is kept small is a query, a r, and its answer, b."""
+def add_dura_gradients(found: Rows, rows: Rows, strength: float, *, complex_rows: bool) -> Rows:
+    """To what was found, that of the mean over a batch of strength * (ALONE (|a|^2 + |b|^2) + TOGETHER (|a r|^2 +
+    |b r|^2)), where r relates a to b: DURA (Zhang et al. 2020). What is kept small is a query, a r, and its answer, b.
+    """
     share, alone, together = np.float32(2 * strength / len(rows.anchors)), np.float32(ALONE), np.float32(TOGETHER)
     stretch = share * (alone + together * _squares(rows.relations, complex_rows))
     ends = _squares(rows.anchors, complex_rows) + _squares(rows.answers, complex_rows)
     return Rows(
-        stretch * rows.anchors, share * together * ends * rows.relations, stretch * rows.answers, rows.negatives[:0]
+        found.anchors + stretch * rows.anchors,
+        found.relations + share * together * ends * rows.relations,
+        found.answers + stretch * rows.answers,
+        found.negatives,
     )
 
 
