@@ -54,6 +54,7 @@ format: $(READY)  ## let ruff format and mend the code
 bench: $(READY)  ## measure speed; tables on the screen, JSON under benchmarks/results
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.scaling
 
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -5,7 +5,7 @@ One run, one machine: batch 512, 256 negatives, dimension 256, a client with as 
 - mutual: both tables updated on a batch. Plainly: as the paper's algorithm reads, with PyTorch (`plainly.py`). Ours:
   shared negatives (the default), and private ones.
 - plain: one table, against PyKEEN's own training loop (sLCWA, self-adversarial loss, Adam).
-- scaling with entities and dimension, peak memory, and the share of the machine's measured peak.
+- the share of the machine's measured peak; `scaling.py` goes on with sizes and memory.
 
     python -m benchmarks.training
 """
@@ -13,7 +13,7 @@ One run, one machine: batch 512, 256 negatives, dimension 256, a client with as 
 from __future__ import annotations
 
 import logging
-import resource
+import os
 import subprocess
 import sys
 import time
@@ -56,18 +56,26 @@ def per_second(step: Callable[[], object], triples: int, *, seconds: float = 3.0
     return triples / float(np.median(times))
 
 
-def random_triples(entities: int) -> np.ndarray:
+def random_triples(entities: int, number: int = TRIPLES) -> np.ndarray:
     random = np.random.default_rng(0)
-    rows = random.integers(0, [entities, RELATIONS, entities], size=(TRIPLES, 3))
+    rows = random.integers(0, [entities, RELATIONS, entities], size=(number, 3))
     return np.unique(rows, axis=0).astype(np.int32)
 
 
-def our_step(model: str, *, private: bool, mutual: bool, entities: int = ENTITIES, dimension: int = DIMENSION) -> float:
+def our_step(
+    model: str,
+    *,
+    private: bool,
+    mutual: bool,
+    entities: int = ENTITIES,
+    dimension: int = DIMENSION,
+    triples: int = TRIPLES,
+) -> float:
     """Everything a real step does: drawing, masking, scoring, slopes, gradients, updates."""
     settings = Settings(model=model, dimension=dimension, negatives=NEGATIVES, batch_size=BATCH)
     made = model_of(model, dimension=dimension, margin=10.0)
     learner, random, shape = learner_of(settings, made, RELATIONS), np.random.default_rng(1), shape_of(model)
-    sampler = Sampler.of(random_triples(entities), entities, RELATIONS, weighted=True, private=private)
+    sampler = Sampler.of(random_triples(entities, triples), entities, RELATIONS, weighted=True, private=private)
 
     def table(rows: int, width: int) -> Table:
         return Table(random.uniform(-0.05, 0.05, size=(rows, width * dimension)).astype(np.float32))
@@ -87,9 +95,10 @@ def our_step(model: str, *, private: bool, mutual: bool, entities: int = ENTITIE
 
 
 def plain_torch_step(model: str) -> float:
-    """See `benchmarks/plainly.py`; in a process of its own."""
+    """See `benchmarks/plainly.py`; in a process of its own, with nothing of what fedlu asks of OpenMP."""
     command = [sys.executable, "-m", "benchmarks.plainly", model]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    plain = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    return float(subprocess.run(command, env=plain, check=True, capture_output=True, text=True).stdout)
 
 
 def pykeen_loop(model: str) -> float:
@@ -156,35 +165,6 @@ def main() -> None:
             }
         )
     report("training", rows, unit="triples per second, batch 512, 256 negatives, dimension 256", **share_of_peak())
-    base = our_step("TransE", private=False, mutual=True)
-    scaling: list[dict[str, object]] = []
-    for entities in (12_110, 100_000, 1_000_000):
-        speed = our_step("TransE", private=False, mutual=True, entities=entities)
-        gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        tables = 2 * entities * DIMENSION * 4 / 1e9
-        scaling.append(
-            {
-                "entities": entities,
-                "dimension": DIMENSION,
-                "triples/s": speed,
-                "relative": speed / base,
-                "peak GB so far": gigabytes,
-                "two tables GB": tables,
-            }
-        )
-    for dimension in (64, 128, 512):
-        speed = our_step("TransE", private=False, mutual=True, dimension=dimension)
-        scaling.append(
-            {
-                "entities": ENTITIES,
-                "dimension": dimension,
-                "triples/s": speed,
-                "relative": speed / base,
-                "peak GB so far": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-                "two tables GB": 2 * ENTITIES * dimension * 4 / 1e9,
-            }
-        )
-    report("scaling", scaling, unit="mutual TransE step")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: 
         )
         for method in ("fede", "fedprox", "fedec")
     }
-    assert min(found["fedprox"], found["fedec"]) > 0.9 * found["fede"], found
+    assert min(found["fedprox"], found["fedec"]) > 0.95 * found["fede"], found
 
 
 @pytest.mark.parametrize("model", ["HolE", "PairRE", "TuckER", "QuatE"])
@@ -201,24 +201,27 @@ def test_proximal_rows_stay_near_the_global_ones(federation: Federation) -> None
 @pytest.mark.parametrize("kind", ["proximal", "contrastive", "cubic", "complex cubic"])
 def test_pulls_are_gradients(kind: str, random: np.random.Generator) -> None:
     """Compared with differences of the formula, restated here in double precision."""
-    current, previous, values = random.normal(size=(3, 4, 6))
-    rows = np.arange(4)
+    current, previous = random.normal(size=(2, 9, 6))
+    values, known = random.normal(size=(2, 4, 6))
+    rows = np.array([7, 2, 5, 0])  # of larger tables, in any order
 
     def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
 
     formulas = {
-        "proximal": lambda x: 0.3 / 2 * ((x - current) ** 2).sum(),
-        "contrastive": lambda x: 0.3 * np.log1p(np.exp((cosine(x, previous) - cosine(x, current)) / 0.2)).mean(),
+        "proximal": lambda x: 0.3 / 2 * ((x - current[rows]) ** 2).sum(),
+        "contrastive": lambda x: (
+            0.3 * np.log1p(np.exp((cosine(x, previous[rows]) - cosine(x, current[rows])) / 0.2)).mean()
+        ),
         "cubic": lambda x: 0.3 * (np.abs(x) ** 3).sum(),
         "complex cubic": lambda x: 0.3 * (np.abs(x[:, :3] + 1j * x[:, 3:]) ** 3).sum(),
     }
-    single = [each.astype(np.float32) for each in (current, previous, values)]
+    single = [each.astype(np.float32) for each in (current, previous, values, known)]
     found = {
         "proximal": lambda: proximal_pull(0.3, single[0])(rows, single[2]),
         "contrastive": lambda: contrastive_pull(0.3, 0.2, single[0], single[1])(rows, single[2]),
-        "cubic": lambda: add_cubic(np.zeros_like(single[2]), single[2], 0.3, False),
-        "complex cubic": lambda: add_cubic(np.zeros_like(single[2]), single[2], 0.3, True),
+        "cubic": lambda: add_cubic(single[3], single[2], 0.3, False) - single[3],
+        "complex cubic": lambda: add_cubic(single[3], single[2], 0.3, True) - single[3],
     }[kind]()
     expected = np.zeros_like(values)
     for place in np.ndindex(*values.shape):

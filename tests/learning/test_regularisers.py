@@ -1,4 +1,4 @@
-"""DURA against autograd on the formula of its paper restated, and that it keeps queries and answers small."""
+"""DURA and N3 against autograd on the formulas of their papers, and that DURA keeps queries and answers small."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ def modulus(rows: torch.Tensor, model: str) -> torch.Tensor:
     return torch.complex(*rows.chunk(2, dim=-1)).abs() if model == "ComplEx" else rows.abs()
 
 
+@pytest.mark.parametrize("kind", ["dura", "n3"])
 @pytest.mark.parametrize("model", ["ComplEx", "DistMult"])
 @pytest.mark.parametrize("side", list(Side))
-def test_what_is_added_is_the_gradient_of_the_regulariser(model: str, side: Side, random: np.random.Generator) -> None:
-    overrides = {"dura": STRENGTH, "n3": 0, "dimension": DIMENSION}
+def test_what_is_added_is_the_gradient_of_the_regulariser(
+    kind: str, model: str, side: Side, random: np.random.Generator
+) -> None:
+    overrides = {"dura": 0, "n3": 0, kind: STRENGTH, "dimension": DIMENSION}
     settings = resolve("strong", method="fedlu", model=model, overrides=overrides)
     learner = learner_of(settings, model_of(model, dimension=DIMENSION, margin=1), RELATIONS)
     triples = np.stack([random.integers(size, size=40) for size in (ENTITIES, RELATIONS, ENTITIES)], axis=1)
@@ -45,6 +48,8 @@ def test_what_is_added_is_the_gradient_of_the_regulariser(model: str, side: Side
     ]
     h, r, t = (modulus(leaf, model) for leaf in leaves)
     size = 0.5 * (h**2 + t**2).sum() + 1.5 * ((h * r) ** 2 + (t * r) ** 2).sum()
+    if kind == "n3":
+        size = (h**3 + r**3 + t**3).sum()
     expected = torch.autograd.grad(STRENGTH * size / 12, leaves)
     for name, gradient in zip(("anchors", "relations", "answers"), expected, strict=True):
         np.testing.assert_allclose(getattr(whole, name) - getattr(bare, name), gradient.numpy(), atol=2e-5)

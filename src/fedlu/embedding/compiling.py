@@ -20,19 +20,20 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 SPINS = 20_000
-"""How often a thread looks whether the others are done before it sleeps: some 30 microseconds."""
+"""How often a thread looks whether the others are done before it sleeps: for about half a millisecond."""
 
 
 def share_the_cores() -> None:
     """Beside another program, threads that spin while they wait take the very core that the one they wait for needs:
-    a step of training took seven times as long. OpenMP reads this when it is loaded; who has set it knows better."""
+    a step of training took seven times as long. OpenMP reads this when it is loaded, so what loads torch before us goes
+    without; who has set it knows better."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 share_the_cores()
 
-import numba  # noqa: E402, after what its threads go by
+import numba  # noqa: E402, before its threads or torch's are there
 from numba.core.caching import FunctionCache  # noqa: E402
 
 Function = TypeVar("Function", bound=Callable[..., Any])
