@@ -84,6 +84,7 @@ def test_seeds_keep_all_their_digits() -> None:
         ({"temperature": 1e-300}, "temperature = 1e-300; give at least 0.01"),
         ({"rounds": 5, "warm_rounds": 5}, "warm_rounds = 5 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
+        ({"remember": 1.5}, "remember = 1.5; give a share from 0 to 1"),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],
 )

@@ -79,6 +79,9 @@ class Settings:
     """The share of clients that take part in a round."""
     keep_optimizer: bool = True
     """Keep the optimizer's memory from round to round."""
+    remember: float = 0.0
+    """The share of the rounds, the last ones, over which local rows and relations are averaged for prediction, while
+    learning goes on with those of the round; 0: they are as the last round left them."""
     compress: str = "none"
     """Rows on the wire while learning: as they are, in half precision, or in whole numbers of one byte."""
     # FedLU: two tables that teach each other
@@ -130,8 +133,9 @@ class Settings:
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
-        if self.rejoin > 1:
-            raise InputError(f"rejoin = {self.rejoin}", remedy="give a share from 0 to 1")
+        for name in ("rejoin", "remember"):
+            if getattr(self, name) > 1:
+                raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share from 0 to 1")
         if self.temperature < 0.01:
             raise InputError(f"temperature = {self.temperature}", remedy="give at least 0.01")
         if self.method == "fedlu" and self.warm_rounds >= self.rounds:

@@ -14,7 +14,7 @@ from fedlu.embedding.ranking import Queries, Side
 from fedlu.embedding.row_kernels import add_cubic
 from fedlu.errors import InputError
 from fedlu.federated import rounds
-from fedlu.federated.messages import Train, Welcome
+from fedlu.federated.messages import Keep, Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
 from fedlu.learning.regularisers import contrastive_pull, proximal_pull
@@ -289,6 +289,28 @@ def test_phases_are_not_regularised(federation: Federation) -> None:
     assert np.abs(held.local.values).mean() < np.abs(free.local.values).mean()
     start = gather(federation, free.settings).clients[0].relations.values
     assert np.abs(held.relations.values - start).mean() < 3 * np.abs(free.relations.values - start).mean()
+
+
+@pytest.mark.parametrize("method", ["independent", "fede", "fedlu"])
+def test_the_local_view_is_a_mean_over_the_last_rounds(federation: Federation, method: str) -> None:
+    """Of four rounds, the last two are remembered; what is learned, and what is shared, stays as it is without."""
+    options = {"method": method, "rounds": 4, "warm_rounds": 1}
+    after = {number: play(federation, number, **options) for number in (3, 4)}
+    party = play(federation, 4, **options, remember=0.5)
+    for number, client in enumerate(party.clients):
+        third, fourth = (after[n].clients[number] for n in (3, 4))
+        assert (client.local.values == fourth.local.values).all()
+        assert (client.avatar.values == fourth.avatar.values).all()
+        client.keep(Keep(4, ("local",)))
+        kept = client.best["local"]
+        np.testing.assert_allclose(kept.entities, (third.local.values + fourth.local.values) / 2, atol=1e-6)
+        np.testing.assert_allclose(kept.relations, (third.relations.values + fourth.relations.values) / 2, atol=1e-6)
+        assert (kept.entities != fourth.local.values).any()
+
+
+def test_a_model_that_learns_more_than_rows_remembers_no_rounds(federation: Federation) -> None:
+    with pytest.raises(InputError, match=r"remember = 0\.5 with pykeen:TuckER, which learns more than rows; give 0"):
+        gather(federation, Settings(model="pykeen:TuckER", dimension=4, remember=0.5))
 
 
 def test_optimizer_memory_is_kept_or_not(federation: Federation) -> None:

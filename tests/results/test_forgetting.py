@@ -71,6 +71,18 @@ def forget_sets(world: Path) -> dict[str, list[tuple[str, str, str]]]:
     return {client.name: client.vocabulary.labels(client.forget) for client in load(world / "umls").clients}
 
 
+def test_a_mean_over_rounds_is_forgotten_from_and_left_behind(world: Path, tmp_path: Path) -> None:
+    """What the local view predicts by forgets; the mean itself, which still knows, is not in the new run."""
+    old, new = tmp_path / "run", tmp_path / "forgot"
+    runs.learn(world / "umls", out=old, **{**SETTINGS, "rounds": 12, "warm_rounds": 4, "remember": 0.5})
+    assert all(client.remembered is not None and client.remembered.rounds == 6 for client in clients_of(old))
+    forgetting.forget(old, new, forget_sets=True)
+    asked = forget_sets(world)
+    assert known(new, asked, "local") < known(old, asked, "local") - 0.1
+    assert all(client.remembered is None for client in clients_of(new))
+    assert not any(b"remembered" in content for content in snapshot(new / "checkpoints").values())
+
+
 def test_the_forgotten_become_like_triples_never_seen(world: Path) -> None:
     asked = forget_sets(world)
     unseen = {client.name: client.vocabulary.labels(client.test) for client in load(world / "umls").clients}

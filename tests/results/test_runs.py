@@ -241,14 +241,21 @@ def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("method", "model"), [("fedlu", "TransE"), ("fedlu", "ComplEx"), ("fedec", "RotatE"), ("fedlu", "pykeen:ConvE")]
+    ("method", "model", "remember"),
+    [
+        ("fedlu", "TransE", 0.0),
+        ("fedlu", "TransE", 0.5),
+        ("fedlu", "ComplEx", 0.0),
+        ("fedec", "RotatE", 0.9),
+        ("fedlu", "pykeen:ConvE", 0.0),
+    ],
 )
 def test_stopped_anywhere_and_resumed_it_ends_the_same(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str, remember: float
 ) -> None:
     """Interrupted after every round in turn, in this process."""
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
-    options = {**QUICK, "method": method, "model": model}
+    options = {**QUICK, "method": method, "model": model, "remember": remember}
     fedlu.learn(data, out=tmp_path / "whole", **options)
 
     broken, stopped = tmp_path / "broken", set()

@@ -18,6 +18,7 @@ from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
 from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
 from fedlu.federated.compression import Sender, unpack
+from fedlu.federated.keepsakes import Mean, Snapshot, under
 from fedlu.federated.messages import (
     Keep,
     Measure,
@@ -63,16 +64,6 @@ class Exam:
     candidates: NDArray[np.int32] | None = None
 
 
-@dataclass
-class Snapshot:
-    """Values at a round that was the best so far."""
-
-    entities: Floats
-    relations: Floats
-    model: dict[str, Floats]
-    """What the model itself had learned by then; empty for most."""
-
-
 class Client:
     def __init__(self, graph: ClientGraph, settings: Settings, exams: list[Exam] | None = None):
         self.name, self.graph, self.settings = graph.name, graph, settings
@@ -99,6 +90,8 @@ class Client:
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
+        self.remembered: Mean | None = None
+        """What the local view predicts by, once there is a round to remember."""
         self.parted = False
         """FedLU: whether local and global have gone separate ways after the warm rounds."""
         self.request: Request | None = None
@@ -129,6 +122,7 @@ class Client:
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
             losses = self._learn(message.round)
+        self._remember(message.round)
         rows = self.sender.pack_change(self.avatar.values[self.shared], start)
         return Trained(self.name, message.round, rows, losses)
 
@@ -205,6 +199,8 @@ class Client:
     def _memory(self, view: str) -> Memory:
         if self.unlearner is not None:
             return self.unlearner.memories[view]
+        if view == "local" and self.remembered is not None:
+            return Memory(Table(self.remembered.entities), Table(self.remembered.relations))
         return Memory(self.local if view == "local" else self.avatar, self.relations)
 
     # --- learning
@@ -230,6 +226,15 @@ class Client:
         loss = self._plain_epochs(round_number, self.avatar, self._pull())
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
         return {"global": loss}
+
+    def _remember(self, round_number: int) -> None:
+        if round_number <= self.settings.rounds * (1 - self.settings.remember):
+            return
+        entities, relations = self.local.values, self.relations.values
+        if self.remembered is None:
+            self.remembered = Mean(entities.copy(), relations.copy(), 1)
+        else:
+            self.remembered.add(entities, relations)
 
     def _rejoin(self, share: float) -> None:
         """What the others learned reaches the local table through scores alone, and it would overfit its own triples:
@@ -332,12 +337,12 @@ class Client:
         for name, array in self.learner.scorer.state().items():
             arrays[f"model.{name}"] = array
         for view, snapshot in self.best.items():
-            arrays[f"best.{view}.entities"] = snapshot.entities
-            arrays[f"best.{view}.relations"] = snapshot.relations
-            for name, array in snapshot.model.items():
-                arrays[f"best.{view}.model.{name}"] = array
+            arrays |= {f"best.{view}.{name}": array for name, array in snapshot.arrays().items()}
         arrays |= self.sender.state()
         counters["parted"] = int(self.parted)
+        if self.remembered is not None:
+            arrays |= {f"remembered.{name}": array for name, array in self.remembered.arrays().items()}
+            counters["remembered.rounds"] = self.remembered.rounds
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
@@ -347,13 +352,11 @@ class Client:
         self.learner.scorer.restore(under("model.", arrays))
         self.sender.restore(arrays)
         self.parted = bool(counters["parted"])
-        self.best = {
-            view: Snapshot(
-                arrays[f"best.{view}.entities"], arrays[f"best.{view}.relations"], under(f"best.{view}.model.", arrays)
-            )
-            for view in ("local", "global")
-            if f"best.{view}.entities" in arrays
-        }
+        self.remembered = None
+        if "remembered.rounds" in counters:
+            self.remembered = Mean(**under("remembered.", arrays), rounds=counters["remembered.rounds"])
+        found = {view: under(f"best.{view}.", arrays) for view in ("local", "global")}
+        self.best = {view: Snapshot.of(mine) for view, mine in found.items() if mine}
 
 
 def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
@@ -361,6 +364,9 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         if getattr(settings, name) and not model.is_product:
             what = f"{name} = {getattr(settings, name)} with {settings.model}"
             raise InputError(what, remedy="give 0, or take a model of products: ComplEx or DistMult")
+    if settings.remember and model.scorer.parameters is not None:
+        what = f"remember = {settings.remember} with {settings.model}, which learns more than rows"
+        raise InputError(what, remedy="give 0: only rows are averaged")
     return Learner(
         scorer=model.scorer,
         loss=settings.loss,
@@ -375,11 +381,6 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         relations=relations,
         relation_prediction=settings.relation_prediction,
     )
-
-
-def under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:
-    """The arrays whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def own_exam(graph: ClientGraph) -> Exam:

@@ -28,7 +28,8 @@ from fedlu.embedding.kernels import Floats, Ids
 from fedlu.embedding.ranking import SCORES_AT_ONCE, FilterIndex, Queries, Side
 from fedlu.embedding.short_lists import Few, ShortLists
 from fedlu.errors import InputError, ScoreError
-from fedlu.federated.client import ALL_VIEWS, VIEWS, Client, Snapshot
+from fedlu.federated.client import ALL_VIEWS, VIEWS, Client
+from fedlu.federated.keepsakes import Snapshot
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner

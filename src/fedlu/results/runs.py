@@ -211,7 +211,8 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
     relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
-    tables = entities * width * (2 * (1 + 2) + 2)  # two tables with the moments of Adam, and the best of each
+    kept = 3 if settings.remember else 2  # the best of each, and a mean
+    tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
     others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
     batch = settings.batch_size * settings.negatives * (8 + size.expanded)  # scores, slopes and what is made of them
     needed = 4 * (tables + others + batch)

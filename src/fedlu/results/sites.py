@@ -29,8 +29,9 @@ import fedlu
 from fedlu.config import Settings
 from fedlu.embedding.kernels import Ids
 from fedlu.errors import InputError
-from fedlu.federated.client import Client, under
+from fedlu.federated.client import Client
 from fedlu.federated.compression import unpack
+from fedlu.federated.keepsakes import under
 from fedlu.federated.messages import (
     Keep,
     Measure,
