@@ -1,6 +1,6 @@
 """Where does the time of a real run go? A few rounds of FedLU on a federation, from the first draw to the checkpoint.
 
-    python -m benchmarks.profile C3 --model TransE
+python -m benchmarks.profile C3 --model TransE
 """
 
 from __future__ import annotations
