@@ -115,6 +115,20 @@ def test_retraining_is_done_once(world: Path, audited: dict[str, Any]) -> None:
     )
 
 
+def test_no_audit_is_replaced_by_one_that_shows_less(world: Path, tmp_path: Path, audited: dict[str, Any]) -> None:
+    """What was re-trained is compared with, asked for or not; and where it is not known any more, the audit stays."""
+    again, _ = audits.audit(world / "forgot", retrain=False)
+    assert again["retrained"] == audited["retrained"]
+    shutil.copytree(world / "forgot", tmp_path / "out")
+    shutil.move(tmp_path / "out" / "retrained", tmp_path / "elsewhere")
+    before = (tmp_path / "out" / "audit.json").read_bytes()
+    with pytest.raises(InputError, match=r"which this one would replace; say where that run is with --retrained"):
+        audits.audit(tmp_path / "out", retrain=False)
+    assert (tmp_path / "out" / "audit.json").read_bytes() == before
+    found, _ = audits.audit(tmp_path / "out", retrained=tmp_path / "elsewhere")
+    assert found["membership"] == audited["membership"]
+
+
 def test_a_run_of_before_is_re_trained_as_it_was(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting that did not exist then is not taken from the recipe of today."""
     config = json.loads((world / "run" / "config.json").read_text())

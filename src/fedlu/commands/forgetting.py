@@ -119,7 +119,11 @@ def _audit_command(out: Path, wish: dict[str, Any]) -> str:
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that `fedlu forget` wrote.")],
     retrain: Annotated[
-        bool, typer.Option("--retrain/--no-retrain", help="Compare with a run re-trained on what is retained.")
+        bool,
+        typer.Option(
+            "--retrain/--no-retrain",
+            help="Compare with a run re-trained on what is retained; if it is there already, in either case.",
+        ),
     ] = True,
     retrained: Annotated[
         Path | None,

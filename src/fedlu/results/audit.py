@@ -69,10 +69,11 @@ def audit(
 
     Returns the first, and, for the screen alone, the forgotten triples that can still be deduced: client, triple, how.
     `wish` is the request as it was given to `forget`; without one, the federation's forget.txt. The re-trained run is
-    kept in `retrained`, so that audits of the same request can share it; by default in the run itself.
+    kept in `retrained`, so that audits of the same request can share it; by default in the run itself. If that is
+    finished it is used without `retrain`, too: an audit is never replaced by one that shows less.
     """
     run, start = Path(run), time.perf_counter()
-    again = Path(retrained or run / "retrained") if retrain else None
+    again = _where_retrained(run, retrained, retrain=retrain)
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
@@ -139,6 +140,17 @@ def _provenance(facts: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]
 
 
 # --- the models ----------------------------------------------------------------------------------------------------
+
+
+def _where_retrained(run: Path, retrained: str | Path | None, *, retrain: bool) -> Path | None:
+    """The run to compare with, made or to be made; None if there is none and none is wanted."""
+    own = run / "retrained"
+    if retrain or (own / "metrics.json").is_file():
+        return Path(retrained or own)
+    if (run / "audit.json").is_file() and "retrained" in files.read_json(run / "audit.json"):
+        what = "holds an audit that compares with a re-trained run, which this one would replace"
+        raise InputError(what, where=run, remedy="say where that run is with --retrained, or move audit.json away")
+    return None
 
 
 def _exhibits(
