@@ -85,6 +85,10 @@ def test_seeds_keep_all_their_digits() -> None:
         ({"rounds": 5, "warm_rounds": 5}, "warm_rounds = 5 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
         ({"remember": 1.5}, "remember = 1.5; give a share from 0 to 1"),
+        ({"epochs": 1.5}, "epochs = 1.5; give a whole number, or a half, a third, ... of one"),
+        ({"epochs": "0.7"}, "epochs = 0.7; give a whole number, or a half, a third, ... of one"),
+        ({"epochs": 0}, "epochs = 0.0; give a whole number, or a half, a third, ... of one"),
+        ({"epochs": float("inf")}, "epochs = inf; give a finite number"),
         ({"loss": "hinge"}, "loss = 'hinge'; choose one of contrastive, cross_entropy"),
     ],
 )
@@ -114,6 +118,10 @@ def test_a_large_seed_is_kept_whole() -> None:
 def test_the_starting_range_is_the_published_one() -> None:
     assert Settings(margin=10, dimension=256).start_range == 12 / 256
     assert Settings(initial_range=0.5).start_range == 0.5
+
+
+def test_an_epoch_may_be_spread_over_rounds() -> None:
+    assert [Settings(epochs=epochs).rounds_an_epoch for epochs in (3, 1, 0.5, 0.33, 0.1)] == [1, 1, 2, 3, 10]
 
 
 def test_the_rate_falls_evenly() -> None:

@@ -73,8 +73,9 @@ class Settings:
     """Weight of also predicting the relation of a head and a tail; ComplEx and DistMult only."""
     # how the clients learn together
     rounds: int = 60
-    epochs: int = 1
-    """A client's epochs in a round; an epoch asks for every head and every tail once."""
+    epochs: float = 1
+    """A client's epochs in a round; an epoch asks for every head and every tail once. Below 1, a round is a half, a
+    third, ... of an epoch: rows are averaged more often, for more bytes, and there have to be more rounds."""
     fraction: float = 1.0
     """The share of clients that take part in a round."""
     keep_optimizer: bool = True
@@ -120,7 +121,7 @@ class Settings:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} = {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
-        for name in ("dimension", "negatives", "batch_size", "rounds", "epochs", "evaluate_every", "patience"):
+        for name in ("dimension", "negatives", "batch_size", "rounds", "evaluate_every", "patience"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give at least 1")
         for name in ("learning_rate", "temperature", "contrast_temperature", "margin"):
@@ -130,6 +131,8 @@ class Settings:
             value = getattr(self, field.name)
             if not isinstance(value, str | bool) and field.name != "seed" and not 0 <= value < float("inf"):
                 raise InputError(f"{field.name} = {value}", remedy="give a finite number, not below 0")
+        if not self.epochs > 0 or abs(self.epochs * self.rounds_an_epoch - max(1, round(self.epochs))) > 0.02:
+            raise InputError(f"epochs = {self.epochs}", remedy="give a whole number, or a half, a third, ... of one")
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
@@ -146,6 +149,11 @@ class Settings:
         """The learning rate of a round."""
         gone = min(1.0, (round_number - 1) / max(1, self.rounds - 1))
         return self.learning_rate * (1 - (1 - self.final_rate) * gone)
+
+    @property
+    def rounds_an_epoch(self) -> int:
+        """Over how many rounds an epoch is spread; 1 if a round has whole ones."""
+        return max(1, round(1 / self.epochs))
 
     @property
     def start_range(self) -> float:

@@ -60,6 +60,55 @@ def test_every_method_and_every_model_learns(federation: Federation, method: str
         assert mrr(end, view) > 0.15  # a guesser has 0.04
 
 
+@pytest.mark.parametrize("rounds_an_epoch", [1, 2, 4])
+def test_an_epoch_spread_over_rounds_asks_for_everything_once(federation: Federation, rounds_an_epoch: int) -> None:
+    """The rounds of an epoch share its questions among them, with wrong answers of their own; the next epoch has
+    another order."""
+    settings = Settings(dimension=4, batch_size=128, negatives=8, epochs=1 / rounds_an_epoch)
+    client = gather(federation, settings).clients[0]
+    first, second = (
+        [list(client._batches(number + epoch)) for number in range(1, 1 + rounds_an_epoch)]
+        for epoch in (0, rounds_an_epoch)
+    )
+    for epoch in (first, second):
+        sizes = [len(batches) for batches in epoch]
+        assert max(sizes) - min(sizes) <= 1
+        for side in Side:
+            asked = [
+                np.stack([batch.queries.anchors, batch.queries.relations, batch.answers], axis=1)
+                for batches in epoch
+                for batch in batches
+                if batch.queries.side == side
+            ]
+            order = [0, 1, 2] if side == Side.TAIL else [2, 1, 0]
+            found = np.concatenate(asked)[:, order]
+            assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, client.graph.train.tolist()))
+    drawn = [tuple(batch.negatives.tolist()) for batches in first for batch in batches]
+    assert len(set(drawn)) == len(drawn)
+    assert not np.array_equal(first[0][0].answers, second[0][0].answers)
+
+
+def test_a_client_of_few_triples_learns_in_every_part_of_an_epoch(federation: Federation) -> None:
+    settings = Settings(dimension=4, batch_size=2**20, negatives=8, epochs=0.1)  # a batch for each side
+    client = gather(federation, settings).clients[0]
+    sides = [[batch.queries.side for batch in client._batches(number)] for number in range(1, 11)]
+    assert [len(each) for each in sides] == [1] * 10
+    assert {side for each in sides for side in each} == set(Side)
+
+
+def test_averaging_more_often_brings_clients_nearer_to_each_other(federation: Federation) -> None:
+    """Before the server averages, rows of one entity differ between its owners by what each learned since."""
+
+    def apart(rounds_an_epoch: int) -> float:
+        party = play(federation, 8 * rounds_an_epoch, method="fede", epochs=1 / rounds_an_epoch)
+        gaps = []
+        for client in party.clients:
+            gaps.append(client.local.values[client.shared] - party.server.rows_for(client.name))
+        return float(np.linalg.norm(np.concatenate(gaps)))
+
+    assert apart(4) < 0.5 * apart(1)
+
+
 @pytest.mark.parametrize("recipe", ["fast", "strong"])
 @pytest.mark.parametrize("model", ["TransE", "ComplEx", "DistMult"])
 def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: str) -> None:

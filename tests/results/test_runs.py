@@ -241,21 +241,22 @@ def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("method", "model", "remember"),
+    ("method", "model", "settings"),
     [
-        ("fedlu", "TransE", 0.0),
-        ("fedlu", "TransE", 0.5),
-        ("fedlu", "ComplEx", 0.0),
-        ("fedec", "RotatE", 0.9),
-        ("fedlu", "pykeen:ConvE", 0.0),
+        ("fedlu", "TransE", {}),
+        ("fedlu", "TransE", {"remember": 0.5}),
+        ("fedlu", "TransE", {"epochs": 0.25, "batch_size": 64}),
+        ("fedlu", "ComplEx", {}),
+        ("fedec", "RotatE", {"remember": 0.9}),
+        ("fedlu", "pykeen:ConvE", {}),
     ],
 )
 def test_stopped_anywhere_and_resumed_it_ends_the_same(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str, remember: float
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, model: str, settings: dict[str, Any]
 ) -> None:
     """Interrupted after every round in turn, in this process."""
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
-    options = {**QUICK, "method": method, "model": model, "remember": remember}
+    options = {**QUICK, "method": method, "model": model, **settings}
     fedlu.learn(data, out=tmp_path / "whole", **options)
 
     broken, stopped = tmp_path / "broken", set()

@@ -62,14 +62,17 @@ class Sampler:
 
     def epoch(self, random: np.random.Generator, batch_size: int, negatives: int) -> Iterator[Batch]:
         """Every triple twice, once for each side, in batches of one side, in random order."""
+        for side, chosen in self.plan(random, batch_size):
+            yield self.batch(chosen, side, random, negatives)
+
+    def plan(self, random: np.random.Generator, batch_size: int) -> list[tuple[Side, Ids]]:
+        """The batches of an epoch: for each its side, and which triples are asked."""
         batches = []
         for side in Side:
             order = random.permutation(len(self.triples))
             number = max(1, math.ceil(len(order) / batch_size))
             batches += [(side, part) for part in np.array_split(order, number)]  # even, so that none is of one alone
-        for number in random.permutation(len(batches)):
-            side, chosen = batches[number]
-            yield self.batch(chosen, side, random, negatives)
+        return [batches[number] for number in random.permutation(len(batches))]
 
     def batch(self, chosen: Ids, side: Side, random: np.random.Generator, negatives: int) -> Batch:
         rows = self.triples[chosen].astype(np.int64)

@@ -221,7 +221,7 @@ class Client:
             if warm and not self.parted:
                 self.local, self.parted = self.avatar.copy(), True
             if round_number > warm + 1:
-                self._rejoin(settings.rejoin)
+                self._rejoin(1 - (1 - settings.rejoin) ** (1 / settings.rounds_an_epoch))
             return self._mutual_epochs(round_number, round_number - warm)
         loss = self._plain_epochs(round_number, self.avatar, self._pull())
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
@@ -278,9 +278,16 @@ class Client:
         )
 
     def _batches(self, round_number: int) -> Iterator[Batch]:
-        random = generator(self.settings.seed, "round", round_number, self.name)
-        for _ in range(self.settings.epochs):
-            yield from self.sampler.epoch(random, self.settings.batch_size, self.settings.negatives)
+        settings, parts = self.settings, self.settings.rounds_an_epoch
+        random = generator(settings.seed, "round", round_number, self.name)
+        if parts == 1:
+            for _ in range(round(settings.epochs)):
+                yield from self.sampler.epoch(random, settings.batch_size, settings.negatives)
+            return
+        epoch, part = divmod(round_number - 1, parts)
+        plan = self.sampler.plan(generator(settings.seed, "epoch", epoch, self.name), settings.batch_size)
+        for side, chosen in plan[part::parts] or [plan[part % len(plan)]]:  # few triples: a batch in every round
+            yield self.sampler.batch(chosen, side, random, settings.negatives)
 
     # --- ranking
 
