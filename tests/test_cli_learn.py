@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from fedlu import display
+from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.graph import partition, read, save
 from tests.test_cli import run
 
@@ -116,29 +120,31 @@ def test_tensorboard_is_optional(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     code, _, err = run("learn", data, "--out", tmp_path / "run", "--tensorboard", *QUICK, capsys=capsys)
-    assert (code, err) == (3, "fedlu: TensorBoard is not installed; pip install tensorboard\n")
+    assert (code, err) == (3, "fedlu: TensorBoard is not installed; pip install 'fedlu[tensorboard]'\n")
     assert not (tmp_path / "run").exists()
 
 
-def test_tensorboard_is_told_every_loss_and_every_look(
+def test_tensorboard_is_told_every_loss_and_every_look_once(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a writer that only notes down what it is given, since TensorBoard itself is not installed here."""
-    told: list[tuple[str, float, int]] = []
+    """As TensorBoard itself reads it, and also where a run was stopped before its checkpoint: rounds that are computed
+    again are not shown twice."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    class Writer:
-        def __init__(self, folder: Path) -> None:
-            assert folder == tmp_path / "run" / "tensorboard"
+    from fedlu.results import runs
 
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            told.append((name, value, step))
+    words = ["learn", data, "--out", tmp_path / "run", "--tensorboard", "--set", "evaluate_every=2", *QUICK]
+    save = runs.save_checkpoint
 
-        def flush(self) -> None: ...
+    def interrupted(folder: Path, party: Any, progress: Any, *more: Any) -> None:
+        if progress.round == 4:
+            raise KeyboardInterrupt
+        save(folder, party, progress, *more)
 
-    fake = ModuleType("torch.utils.tensorboard")
-    fake.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    assert run("learn", data, "--out", tmp_path / "run", "--tensorboard", *QUICK, capsys=capsys)[0] == 0
+    monkeypatch.setattr(runs, "save_checkpoint", interrupted)
+    assert run(*words, capsys=capsys)[0] == 130
+    monkeypatch.setattr(runs, "save_checkpoint", save)
+    assert run(*words, "--resume", capsys=capsys)[0] == 0
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     losses = [
         (f"loss/{table}/{client}", loss, event["round"])
@@ -151,5 +157,22 @@ def test_tensorboard_is_told_every_loss_and_every_look(
         for event in events
         for view, found in (event["valid"] or {}).items()
     ]
-    assert sorted(told) == sorted(losses + looks)
+    read = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    told = [(name, each.value, each.step) for name in read.Tags()["scalars"] for each in read.Scalars(name)]
+    assert [(name, step) for name, _, step in sorted(told)] == [
+        (name, step) for name, _, step in sorted(losses + looks)
+    ]
+    assert [value for _, value, _ in sorted(told)] == pytest.approx([value for _, value, _ in sorted(losses + looks)])
     assert {step for name, _, step in told if name.startswith("valid")} == {2, 4}
+
+
+def test_slow_rounds_have_an_end_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes a round, as with large graphs: what remains is told from the second round on."""
+    now = [0.0]
+    terminal = Console(file=io.StringIO(), force_terminal=True, get_time=lambda: now[0])
+    monkeypatch.setattr(display, "notes", terminal)
+    board = display.Board()
+    for number in range(1, 4):
+        now[0] += 120.0
+        board.show(RoundEvent(number, {"a": {"local": 1.0}}, {}, {}, 120.0, None), Progress(round=number, rounds=40))
+    assert board.bar.tasks[0].time_remaining == pytest.approx(37 * 120)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -103,18 +105,19 @@ def test_refusals_are_one_line(
 def test_tuning_ends_with_a_command_that_works(
     nations: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--method", "fede", "--trials", "2", *QUICK[:-2], "--out", tmp_path / "study"]
+    options = ["--method", "fede", "--trials", "2", "--seed", "3", *QUICK[:-2], "--out", tmp_path / "study"]
     code, out, err = run("tune", nations, *options, capsys=capsys)
     assert (code, err) == (0, "")
     assert "trial 0: valid MRR 0." in out
     assert "the recipe as it is" in out
-    command = out.strip().splitlines()[-1].split()
+    command = shlex.split(out.strip().splitlines()[-1])
     assert command[:2] == ["fedlu", "learn"]
     command[-1] = str(tmp_path / "run")
-    code, _, _ = run(*command[1:], *QUICK[:-2], capsys=capsys)
+    code, _, _ = run(*command[1:], capsys=capsys)
     assert code == 0
-    best = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    assert best["rounds"] == 4
+    said = max(float(mrr) for mrr in re.findall(r"trial \d: valid MRR ([\d.]+)", out))
+    valid = json.loads((tmp_path / "run" / "metrics.json").read_text())["valid"]
+    assert max(found["weighted"]["mrr"] for found in valid.values()) == pytest.approx(said, abs=1e-4)
     code, _, err = run(
         "tune", nations, "--method", "fedec", "--trials", "2", "--out", tmp_path / "study", capsys=capsys
     )
@@ -126,5 +129,8 @@ def test_compress_is_an_option_of_learn(nations: Path, tmp_path: Path, capsys: p
     code, _, _ = run("learn", nations, "--compress", "int8", *QUICK, "--out", tmp_path / "run", capsys=capsys)
     assert code == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["compress"] == "int8"
+    both = ["--compress", "int8", "--set", "compress=fp16"]
+    code, _, err = run("learn", nations, *both, *QUICK, "--out", tmp_path / "b", capsys=capsys)
+    assert (code, err) == (2, "fedlu: --compress int8 and --set compress=fp16; give one of them\n")
     code, _, err = run("learn", nations, "--compress", "zip", *QUICK, "--out", tmp_path / "b", capsys=capsys)
     assert (code, err) == (2, "fedlu: compress = 'zip'; choose one of none, fp16, int8\n")

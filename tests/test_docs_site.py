@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from markdown.extensions.toc import slugify
 
 from fedlu.cli import main
 from tests.test_docs import ROOT
@@ -128,10 +129,19 @@ def test_every_page_can_be_reached() -> None:
     assert {path.name for path in DOCS.glob("*.md")} == set(listed)
 
 
+def headings(path: Path) -> set[str]:
+    """The places of a page that a link can name, as mkdocs makes them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), flags=re.M)
+    return {slugify(title.replace("`", ""), "-") for title in titles}
+
+
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
 def test_links_between_pages_lead_somewhere(path: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-        assert link.startswith("https://") or (path.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+        page, _, place = link.partition("#")
+        target = path.parent / page if page else path
+        assert link.startswith("https://") or target.exists(), link
+        assert not place or link.startswith("https://") or place in headings(target), link
 
 
 def test_the_picture_is_drawn_and_told() -> None:

@@ -2,7 +2,8 @@
 
 A command imports what does its work only when it is called, so that `fedlu --help` answers at once.
 
-Exit codes: 0 done; 1 failed; 2 wrong input or options; 3 something outside is missing; 4 unusable scores; 130 Ctrl-C.
+Exit codes: 0 done; 1 failed; 2 wrong input or options; 3 something outside is missing; 4 unusable scores; 5 a message
+that cannot be believed; 6 too few answers; 130 Ctrl-C; 143 SIGTERM.
 """
 
 from __future__ import annotations

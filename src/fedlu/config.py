@@ -131,7 +131,9 @@ class Settings:
             value = getattr(self, field.name)
             if not isinstance(value, str | bool) and field.name != "seed" and not 0 <= value < float("inf"):
                 raise InputError(f"{field.name} = {value}", remedy="give a finite number, not below 0")
-        if not self.epochs > 0 or abs(self.epochs * self.rounds_an_epoch - max(1, round(self.epochs))) > 0.02:
+        if self.epochs < 1e-3 or abs(self.epochs * self.rounds_an_epoch - max(1, round(self.epochs))) > (
+            0.01 if self.epochs < 1 else 0  # a third may be written as 0.33
+        ):
             raise InputError(f"epochs = {self.epochs}", remedy="give a whole number, or a half, a third, ... of one")
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:

@@ -43,6 +43,7 @@ class Board:
             *(TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns),
             console=notes,
             disable=not notes.is_terminal,
+            speed_estimate_period=24 * 3600,  # rounds may take minutes: Rich would forget one before the next
         )
         self.task = self.bar.add_task("starting", total=None)
         self.valid = ""
@@ -55,9 +56,8 @@ class Board:
         self.bar.stop()
 
     def show(self, event: RoundEvent, where: Progress) -> None:
-        if event.valid:
-            views = (f"{view} {found['weighted']['mrr']:.4f}" for view, found in event.valid.items())
-            self.valid = " valid MRR " + " ".join(views)
+        if mrr := event.valid_mrr:
+            self.valid = " valid MRR " + " ".join(f"{view} {value:.4f}" for view, value in mrr.items())
         losses = [loss for tables in event.losses.values() for loss in tables.values()]
         words = f"loss {sum(losses) / len(losses):.3f}{self.valid}"
         self.bar.update(self.task, description=words, completed=event.round, total=where.rounds)
@@ -124,7 +124,7 @@ def show_metrics(views: dict[str, Any], title: str) -> None:
     for view, found in views.items():
         rows = {"all, weighted": found["weighted"], "all, plain mean": found["mean"], **found["clients"]}
         for place, (client, metrics) in enumerate(rows.items()):
-            numbers = (f"{100 * metrics[name]:.2f}" for name in names)
+            numbers = (f"{100 * metrics[name]:.2f}" if name in metrics else "" for name in names)
             table.add_row(view if not place else "", client, *numbers, end_section=place == len(rows) - 1)
     screen.print(table)
 
@@ -284,6 +284,7 @@ def show_comparison(comparison: Comparison) -> None:
         cells.append("" if figure.difference is None else f"{figure.difference:+.2f}")
         if line.model != model and model:
             table.add_section()
-        table.add_row("" if line.model == model else line.model, line.label, *cells, f"{line.seconds[0]:.1f}")
+        seconds = sum(line.seconds) / len(line.seconds)
+        table.add_row("" if line.model == model else line.model, line.label, *cells, f"{seconds:.1f}")
         model = line.model
     screen.print(table)

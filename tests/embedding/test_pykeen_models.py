@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,17 @@ def test_own_parameters_are_trained_by_their_gradient(random: np.random.Generato
         scorer.parameters.values = start + sign * step
         sums.append(float(scorer.forward(rows, Side.TAIL)[0].sum()))
     assert (sums[0] - sums[1]) / 2e-2 == pytest.approx(float(gradient[0, place]), rel=2e-2)
+
+
+@pytest.mark.parametrize("name", ["TuckER", "ConvE"])
+def test_a_batch_of_one_learns_with_a_batch_norm_too(name: str, random: np.random.Generator) -> None:
+    """As of a client with a single triple: there is no mean over one, so the one of before serves."""
+    scorer = PykeenScorer(name, DIMENSION, seed=0)
+    all_rows = rows_for(scorer, random)
+    rows = replace(all_rows, **{part: getattr(all_rows, part)[:1] for part in ("anchors", "relations", "answers")})
+    scores, back = scorer.forward(rows, Side.TAIL)
+    assert scores.shape == (1, 1 + len(rows.negatives))
+    assert np.abs(back(np.ones_like(scores)).anchors).max() > 0
 
 
 def test_the_seed_decides_where_it_starts() -> None:

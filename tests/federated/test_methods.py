@@ -222,10 +222,16 @@ def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) ->
     np.testing.assert_allclose(kept.local.values, apart.local.values, atol=1e-5)  # it does not rejoin at once
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_local_rows_go_back_to_the_global_ones_by_a_share(federation: Federation, share: float) -> None:
-    """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all."""
-    party = play(federation, 2, method="fedlu", warm_rounds=1, rejoin=share, learning_rate=1e-12)
+@pytest.mark.parametrize(
+    ("rejoin", "epochs", "share"), [(0.0, 1, 0.0), (0.25, 1, 0.25), (1.0, 1, 1.0), (0.75, 0.5, 0.5)]
+)
+def test_local_rows_go_back_to_the_global_ones_by_a_share(
+    federation: Federation, rejoin: float, epochs: float, share: float
+) -> None:
+    """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all. Of half an
+    epoch it is so much that two such rounds make a whole: half of the way, and half of what is left, are 0.75."""
+    options = {"warm_rounds": 1, "rejoin": rejoin, "epochs": epochs, "learning_rate": 1e-12}
+    party = play(federation, 2, method="fedlu", **options)
     client = party.clients[0]
     client.welcome(Welcome(client.shared[::2]))  # in this federation all are shared; say that half are
     before, rows = client.local.values.copy(), client.local.values[client.shared] + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,9 @@ def test_latex_is_well_formed() -> None:
     heads = [each for each in rows if "multicolumn" in each]
     assert all(each.count("&") - each.count(r"\&") == width - 1 for each in rows if each not in heads)
     assert r"C\_3 \& co" in text
+    odd = replace(comparison(line("A", 31.0, 35.0)), federation="na$t_{ü}^~\\")
+    escaped = r"na\$t\_\{ü\}\textasciicircum{}\textasciitilde{}\textbackslash{}"
+    assert rf"\caption{{link-prediction on {escaped}, recipe fast, in percent}}" in latex(odd)
     assert r"A\_1 & \underline{31.00} & \textbf{35.50 $\pm$ 0.71} & +4.50" in text
     assert r"\textbf{33.00} & \underline{34.00 $\pm$ 0.00}" in text
     assert r"\multirow{2}{*}{TransE}" in text

@@ -135,6 +135,8 @@ def test_a_cell_of_an_older_recipe_does_not_stand_beside_newer_ones(nations: Pat
     [
         ({"table": "figures"}, "no table 'figures'; choose from link-prediction"),
         ({"methods": ("fedavg",)}, "no method 'fedavg'"),
+        ({"methods": ()}, "no methods are named; name at least one"),
+        ({"models": ()}, "no models are named; name at least one"),
         ({"models": ("TransX",)}, "no model 'TransX'"),
         ({"seeds": 0}, "seeds = 0"),
         ({"overrides": {**QUICK, "warm_rounds": "9"}}, "warm_rounds = 9 of rounds = 4"),
@@ -214,6 +216,18 @@ def test_killed_and_restarted_it_goes_on(nations: Path, tmp_path: Path) -> None:
 
 
 # --- forgetting
+
+
+def test_the_papers_forgetting_is_fedlus_alone(nations: Path, tmp_path: Path) -> None:
+    """A rival's rows bear its name, and no figure of the paper's."""
+    for table in ("ablation", "unlearning"):
+        done = reproduce(matrix_of(nations, tmp_path / "out", table=table, methods=("fede", "fedlu")), paper="C3")
+        lines = done.comparison.lines
+        assert len({line.label for line in lines}) == len(lines)
+        for line in lines:
+            assert (line.figures["forget hits@1"].paper is not None) == (line.method == "fedlu"), line.label
+            assert line.label.startswith("FedE") == (line.method == "fede")
+        assert {row["method"] for row in rows_of(tmp_path / "out" / f"{table}.csv")} == {"fede", "fedlu"}
 
 
 def test_unlearning_and_ablation_share_their_runs(

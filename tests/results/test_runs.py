@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 import fedlu
+from fedlu.config import Settings
 from fedlu.errors import InputError
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Train, Trained
-from fedlu.federated.rounds import DivergedError
+from fedlu.federated.rounds import DivergedError, RoundEvent
 from fedlu.graph import Federation, load, partition, read, save
 from fedlu.results import files, runs
 
@@ -218,7 +221,7 @@ def test_a_run_over_changed_data_is_not_evaluated(tmp_path: Path) -> None:
 def test_a_diverged_run_keeps_its_last_good_checkpoint(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    """The one of the last round that was measured, if that is later than the last one by the clock."""
     train = Client.train
 
     def spoiled(self: Client, message: Train) -> Trained:
@@ -227,17 +230,45 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
         return train(self, message)
 
     monkeypatch.setattr(Client, "train", spoiled)
-    with pytest.raises(DivergedError, match=r"round 4: the local loss of client-\d is nan"):
-        fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    said = r"round 4: the local loss of client-\d is nan; lower learning_rate; the tables of round 3 are kept"
+    with pytest.raises(DivergedError, match=said):
+        fedlu.learn(data, out=tmp_path / "run", **{**QUICK, "evaluate_every": 3})
     assert json.loads((tmp_path / "run" / "state.json").read_text())["progress"]["round"] == 3
     assert all(np.isfinite(array).all() for array in embeddings(tmp_path / "run").values())
     monkeypatch.setattr(Client, "train", train)
-    assert fedlu.learn(data, out=tmp_path / "run", resume=True, **QUICK)["rounds"] == 6
+    assert fedlu.learn(data, out=tmp_path / "run", resume=True, **{**QUICK, "evaluate_every": 3})["rounds"] == 6
 
 
 def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"round \d+: the \w+ loss of client-\d is (nan|inf); lower learning_rate"):
         fedlu.learn(data, out=tmp_path / "run", model="DistMult", **{**QUICK, "learning_rate": 1e30})
+
+
+def test_without_valid_triples_the_last_tables_count(tmp_path: Path) -> None:
+    """There is nothing to choose a round by, nor to stop for; what is shown has no MRR of it."""
+    whole = partition(read("umls"), clients=2, by="random", seed=1)
+    blind = replace(whole, clients=tuple(replace(client, valid=client.valid[:0]) for client in whole.clients))
+    seen: list[RoundEvent] = []
+    options = {**QUICK, "evaluate_every": 1, "patience": 1}
+    metrics = fedlu.learn(blind, out=tmp_path / "run", watch=lambda event, _: seen.append(event), **options)
+    assert (metrics["rounds"], metrics["best_round"]) == (6, {"local": 6, "global": 6})
+    assert [event.valid_mrr for event in seen] == [{}] * 6
+    assert metrics["test"]["local"]["weighted"]["mrr"] > 0
+
+
+@pytest.mark.parametrize(("limit", "refused"), [("1000000", True), ("max", False), ("9" * 18, False)])
+def test_a_container_may_have_less_memory_than_the_machine(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, refused: bool
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(runs, "LIMITS", (tmp_path / "memory.max", tmp_path / "not there"))
+    assert (runs.memory_of_machine() == 1_000_000) == refused
+    settings = Settings(dimension=64)
+    if not refused:
+        runs.refuse_too_large(load(data), settings)
+        return
+    with pytest.raises(InputError, match=r"need about .* GB; there are 0\.0; give a smaller dimension or batch"):
+        runs.refuse_too_large(load(data), settings)
 
 
 @pytest.mark.parametrize(
@@ -289,39 +320,53 @@ PROGRAM = """
     import fedlu
     from fedlu.results import runs
     runs.CHECKPOINT_SECONDS = 0.0
-    fedlu.learn(sys.argv[1], out=sys.argv[2], model=sys.argv[3], resume=True, dimension=16, rounds=24,
-                evaluate_every=3, warm_rounds=4, negatives=16, patience=99)
+    fedlu.learn(sys.argv[1], out=sys.argv[2], model=sys.argv[3], resume=True, dimension=16, rounds=150,
+                evaluate_every=7, warm_rounds=40, negatives=16, patience=99, epochs=float(sys.argv[4]),
+                compress=sys.argv[5])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "times"), [("TransE", 12), ("ComplEx", 6)])
+@pytest.mark.parametrize(
+    ("model", "epochs", "compress", "times"), [("TransE", 1, "none", 8), ("ComplEx", 0.5, "int8", 5)]
+)
 def test_killed_at_random_moments_it_ends_with_the_same_bits(
-    data: Path, tmp_path: Path, model: str, times: int
+    data: Path, tmp_path: Path, model: str, epochs: float, compress: str, times: int
 ) -> None:
     """SIGKILL, again and again, wherever it is: in a batch, between files of a checkpoint, before the first one."""
 
     def start(out: Path) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(data), str(out), model])
+        words = [str(data), str(out), model, str(epochs), compress]
+        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), *words])
+
+    def wait_until(there: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and not there() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def checkpointed() -> int:
+        path = broken / "state.json"
+        return int(json.loads(path.read_text())["progress"]["round"]) if path.is_file() else 0
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert start(whole).wait(timeout=120) == 0
-    random, kills = np.random.default_rng(3), 0
-    while not (broken / "metrics.json").exists():
-        process = start(broken)
-        deadline = time.monotonic() + 60
-        wait_for = broken if kills % 4 == 0 else broken / "config.json"  # some before it has a config
-        while process.poll() is None and not wait_for.exists() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        if kills < times:
-            if wait_for != broken:
-                time.sleep(float(random.uniform(0, 0.35)))  # the whole of the rounds takes about this long
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-        process.wait(timeout=120)
-    assert kills >= times / 2
+    random, killed_at = np.random.default_rng(3), []
+    for number in range(times):
+        before, process = checkpointed(), start(broken)
+        if number == 0:
+            wait_until(broken.exists, process)  # before it has a config
+        elif number == 1:
+            wait_until((broken / "config.json").exists, process)
+        else:  # somewhere in the rounds that follow, after at least one of its own
+            wait_until(lambda before=before: checkpointed() > before, process)  # type: ignore[misc]
+            time.sleep(float(random.uniform(0, 0.1)))
+        process.kill()
+        assert process.wait(timeout=60) == -signal.SIGKILL, "it ended before it was killed"
+        killed_at.append(checkpointed())
+    assert sorted(set(killed_at[2:])) == killed_at[2:]  # each time further on
+    assert 0 < killed_at[2] < killed_at[-1] < 150
+    assert start(broken).wait(timeout=120) == 0
     assert_same(whole, broken)
     assert metrics_of(whole)["test"] == metrics_of(broken)["test"]
     numbers = [json.loads(line)["round"] for line in (broken / "events.jsonl").read_text().splitlines()]
-    assert numbers == list(range(1, 25))  # no round twice, none missing
+    assert numbers == list(range(1, 151))  # no round twice, none missing

@@ -62,12 +62,14 @@ def learn(
     `fedlu learn umls-r3 --start-from client-0=tables.safetensors --out run-warm`
     """
     from fedlu.config import parse_overrides
+    from fedlu.errors import InputError
     from fedlu.results import runs
     from fedlu.results.tensorboard import tensorboard_watch
 
     overrides: dict[str, Any] = {**parse_overrides(settings or []), "seed": seed}
-    if compress is not None:
-        overrides["compress"] = compress
+    if compress is not None and overrides.setdefault("compress", compress) != compress:
+        what = f"--compress {compress} and --set compress={overrides['compress']}"
+        raise InputError(what, remedy="give one of them")
     with Board() as board:
         watchers = [board.show, *([tensorboard_watch(out)] if tensorboard else [])]
         metrics = runs.learn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -109,6 +110,7 @@ def tune(
     from fedlu.config import parse_overrides
     from fedlu.results import tuning
 
+    held = parse_overrides(settings or [])
     with Board() as board:
         study = tuning.tune(
             federation,
@@ -118,14 +120,17 @@ def tune(
             trials=trials,
             recipe=recipe,
             seed=seed,
-            overrides=parse_overrides(settings or []),
+            overrides=held,
             watch=board.show,
         )
     for trial in study.trials:
         screen.print(f"trial {trial.number}: {trial.said}")
     screen.print(f"best: trial {study.best.number}, valid MRR {study.best.mrr:.4f}; wrote {out / 'best.toml'}")
-    chosen = " ".join(f"--set {key}={value}" for key, value in study.best.settings.items())
-    screen.print(f"fedlu learn {federation} --method {method} --model {model} --recipe {recipe} {chosen} --out RUN")
+    words = ["fedlu", "learn", str(federation), "--method", method, "--model", model, "--recipe", recipe]
+    words += ["--seed", str(seed)] * bool(seed)
+    for key, value in {**held, **study.best.settings}.items():
+        words += ["--set", f"{key}={value}"]
+    screen.print(shlex.join([*words, "--out", "RUN"]), soft_wrap=True)
 
 
 def _listed(text: str) -> tuple[str, ...]:

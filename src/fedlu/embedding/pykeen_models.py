@@ -86,7 +86,7 @@ class PykeenScorer:
 
     def forward(self, rows: Rows, side: Side) -> tuple[Floats, Callable[[Floats], Rows]]:
         self._load()
-        self.interaction.train()
+        self.interaction.train(len(rows.anchors) > 1)  # one query has no mean and deviation of its own to learn by
         arrays = (rows.anchors, rows.relations, rows.answers, rows.negatives)
         leaves = [torch.from_numpy(each).to(self.device).requires_grad_() for each in arrays]
         anchors, relations, answers, negatives = leaves

@@ -90,7 +90,7 @@ def sift(
             del dropped[name]
     if len(good) < rules.needed(len(asked)):
         if diverged:
-            raise DivergedError(diverged, remedy="lower learning_rate; what was checkpointed is kept")
+            raise DivergedError(diverged, remedy="lower learning_rate")
         reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(dropped.items()))
         raise QuorumError(f"round {number}: {len(good)} good replies of {rules.needed(len(asked))} needed ({reasons})")
     return [good[name] for name in sorted(good)], dropped

@@ -55,6 +55,12 @@ class RoundEvent:
     dropped: dict[str, str] = field(default_factory=dict)
     """Clients that were asked in vain, and why."""
 
+    @property
+    def valid_mrr(self) -> dict[str, float]:
+        """By view; empty if this round was not measured, or nobody has valid triples."""
+        found = {view: each["weighted"].get("mrr") for view, each in (self.valid or {}).items()}
+        return {view: float(mrr) for view, mrr in found.items() if mrr is not None}
+
 
 def learn(
     server: Server,
@@ -236,15 +242,16 @@ def by_view(replies: list[Measured]) -> dict[str, Any]:
 def _judge(transport: Transport, progress: Progress, valid: dict[str, Any]) -> None:
     """Keep the tables of each view that was never better; count how often none was.
 
-    A blend has no tables of its own: it is made of the best local and the best global ones.
+    A blend has no tables of its own: it is made of the best local and the best global ones. Where nobody has valid
+    triples, the last tables are the best.
     """
     better = []
     for view, found in valid.items():
         if view == "blend":
             continue
-        mrr = found["weighted"].get("mrr", 0.0)
-        if mrr > progress.best.get(view, -1.0):
-            progress.best[view], progress.best_round[view] = mrr, progress.round
+        mrr = found["weighted"].get("mrr")
+        if mrr is None or mrr > progress.best.get(view, -1.0):
+            progress.best[view], progress.best_round[view] = mrr or 0.0, progress.round
             better.append(view)
     progress.waited = 0 if better else progress.waited + 1
     if better:

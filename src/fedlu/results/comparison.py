@@ -142,16 +142,12 @@ def _forgotten(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:
         "retrained": tuple(each["cost"]["retraining seconds"] for each in found),
         "forgotten": tuple(each["cost"]["forgetting seconds"] for each in found),
     }
-    lines = []
+    lines, model, method = [], cells[0].model, cells[0].method
     for view in found[0]["verdict"]:
         for state, word in STATES.items():
-            theirs = {
-                split: published.printed("forgetting", name, cells[0].model, state, view, split)
-                for split in ("forget", "test")
-            }
+            theirs = _printed_of_fedlu("forgetting", name, model, method, state, view)
             figures = _by_split(FORGETTING, theirs, [each[state][view] for each in found])
-            label = f"{word} {view}" if cells[0].method == "fedlu" else f"{METHODS[cells[0].method]}: {word} {view}"
-            lines.append(Line(cells[0].model, label, state, view, figures, seconds[state]))
+            lines.append(Line(model, _named(method, f"{word} {view}"), method, view, figures, seconds[state]))
     return lines
 
 
@@ -163,15 +159,28 @@ def _ablated(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:
             continue
         found = [files.read_json(matrix.folder(cell) / "audit.json") for cell in mine]
         seconds = tuple(each["cost"]["forgetting seconds"] for each in found)
+        model, method = mine[0].model, mine[0].method
         for view in found[0]["verdict"]:
-            theirs = {
-                split: published.printed("ablation", name, mine[0].model, variant, view, split)
-                for split in ("forget", "test")
-            }
+            theirs = _printed_of_fedlu("ablation", name, model, method, variant, view)
             figures = _by_split(ABLATION, theirs, [each["forgotten"][view] for each in found])
-            word = METHODS[mine[0].method] if variant == "whole" else variant.replace("without", "w/o") + " confusion"
-            lines.append(Line(mine[0].model, f"{word} ({view})", variant, view, figures, seconds))
+            without = _named(method, variant.replace("without", "w/o") + " confusion")
+            word = METHODS[method] if variant == "whole" else without
+            lines.append(Line(model, f"{word} ({view})", method, view, figures, seconds))
     return sorted(lines, key=lambda line: line.view != "local")
+
+
+def _printed_of_fedlu(
+    table: str, name: str, model: str, method: str, row: str, view: str
+) -> dict[str, dict[str, float]]:
+    """By split: what the paper prints; it forgets with FedLU alone."""
+    if method != "fedlu":
+        return {"forget": {}, "test": {}}
+    return {split: published.printed(table, name, model, row, view, split) for split in ("forget", "test")}
+
+
+def _named(method: str, words: str) -> str:
+    """A row's label; that of a rival begins with its name."""
+    return words if method == "fedlu" else f"{METHODS[method]}: {words}"
 
 
 def _by_split(

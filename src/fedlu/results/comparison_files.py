@@ -121,14 +121,19 @@ def latex(comparison: Comparison) -> str:
 
 
 def _head(column: str) -> str:
-    words = [f"{word} $\\{ARROWS[word]}arrow$" if word in ARROWS else word for word in column.split()]
-    return _escaped(" ".join(words).replace("hits", "Hits").replace("mrr", "MRR"))
+    words = [f"{word} $\\{ARROWS[word]}arrow$" if word in ARROWS else _escaped(word) for word in column.split()]
+    return " ".join(words).replace("hits", "Hits").replace("mrr", "MRR")
+
+
+LATEX = {letter: f"\\{letter}" for letter in "&%#_${}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
 
 
 def _escaped(text: str) -> str:
-    for letter in "&%#_":
-        text = text.replace(letter, f"\\{letter}")
-    return text
+    return text.translate(str.maketrans(LATEX))
 
 
 # --- what they share -----------------------------------------------------------------------------------------------

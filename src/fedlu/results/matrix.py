@@ -167,6 +167,9 @@ def check(matrix: Matrix) -> Federation:
         for each in given:
             if each not in known:
                 raise InputError(f"no {kind} {each!r}", remedy=f"choose from {', '.join(known)}")
+    for kind, some in (("models", matrix.models), ("methods", matrix.methods)):
+        if not some:
+            raise InputError(f"no {kind} are named", remedy="name at least one")
     if matrix.seeds < 1:
         raise InputError(f"seeds = {matrix.seeds}", remedy="give at least 1")
     data = federations.load(matrix.federation)

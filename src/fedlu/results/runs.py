@@ -17,7 +17,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from fedlu.embedding.ranking import FilterIndex
 from fedlu.errors import InputError
 from fedlu.federated import rounds
 from fedlu.federated.alignment import key_for_one_process
-from fedlu.federated.arrivals import Rules
+from fedlu.federated.arrivals import DivergedError, Rules
 from fedlu.federated.client import Client, Exam
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.federated.server import Server
@@ -49,7 +50,8 @@ PURGED = "purged.json"
 """When the checkpoints of a run were deleted, and for which run."""
 
 CHECKPOINT_SECONDS = 30.0
-"""At least this long between two checkpoints: a lost round is computed again, with the same result."""
+"""At least this long between two checkpoints, but for rounds that were measured: a lost round is computed again, with
+the same result."""
 
 ALL_OF_VALID = "all of valid"
 """The split of which `valid_share` is ranked while learning."""
@@ -123,6 +125,8 @@ def learn(
 
 def read_metrics(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "metrics.json"
+    if not path.parent.is_dir():
+        raise InputError("no such folder", where=folder, remedy="check the name")
     if not path.is_file():
         raise InputError("no finished run", where=folder, remedy="finish it with `fedlu learn ... --resume`")
     return read_json(path)
@@ -216,11 +220,26 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
     batch = settings.batch_size * settings.negatives * (8 + size.expanded)  # scores, slopes and what is made of them
     needed = 4 * (tables + others + batch)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = memory_of_machine()
     if needed > 0.9 * there:
         room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
         what = f"{entities:,} rows of {width:,} numbers and the batches need {room}"
         raise InputError(what, remedy="give a smaller dimension or batch")
+
+
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux says how much memory a container may use, by either version of its control groups."""
+
+
+def memory_of_machine() -> int:
+    """Bytes: of the machine, or what a container leaves of it."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in LIMITS:
+        try:
+            sizes.append(int(path.read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min(sizes)
 
 
 def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = None, *, resume: bool) -> None:
@@ -303,7 +322,8 @@ def run(
     rules: Rules | None = None,
     every_round: bool = False,
 ) -> None:
-    """Go on to the end; checkpoints are some time apart, unless there has to be one after every round."""
+    """Go on to the end; a checkpoint when a round was measured, and when the last one was some time ago, unless there
+    has to be one after every round."""
     saved = time.monotonic()
     loop = rounds.learn(
         party.server,
@@ -316,17 +336,29 @@ def run(
         warm_rounds=settings.warm_rounds if settings.method == "fedlu" else 0,
         rules=rules,
     )
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as events, _saying_what_is_kept(folder):
         for event in loop:
             seconds += event.seconds
             events.write(json.dumps(asdict(event)) + "\n")
             if watch is not None:
                 watch(event, progress)
-            if progress.finished or every_round or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+            measured = event.valid is not None
+            if progress.finished or measured or every_round or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                 events.flush()
                 os.fsync(events.fileno())
                 save_checkpoint(folder, party, progress, events.tell(), seconds)
                 saved = time.monotonic()
+
+
+@contextmanager
+def _saying_what_is_kept(folder: Path) -> Iterator[None]:
+    """A run that diverged says from which round on it is lost."""
+    try:
+        yield
+    except DivergedError as bad:
+        state = read_json(folder / "state.json") if (folder / "state.json").is_file() else None
+        kept = f"the tables of round {state['progress']['round']} are kept" if state else "no round was kept"
+        raise DivergedError(bad.what, where=folder, remedy=f"{bad.remedy}; {kept}") from None
 
 
 def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:

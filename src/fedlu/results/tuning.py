@@ -105,7 +105,10 @@ def tune(
 
 def judge(metrics: dict[str, Any]) -> float:
     """The best view counts, the same for every method; of `valid`, so that test stays unseen."""
-    return max(float(found["weighted"]["mrr"]) for found in metrics["valid"].values())
+    found = [each["weighted"].get("mrr") for each in metrics["valid"].values()]
+    if None in found:
+        raise InputError("there are no valid triples to judge by", remedy="give the clients some")
+    return float(max(found))
 
 
 # --- the space -----------------------------------------------------------------------------------------------------
