@@ -228,8 +228,8 @@ def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) ->
 def test_local_rows_go_back_to_the_global_ones_by_a_share(
     federation: Federation, rejoin: float, epochs: float, share: float
 ) -> None:
-    """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all. Of half an
-    epoch it is so much that two such rounds make a whole: half of the way, and half of what is left, are 0.75."""
+    """Seen at a rate at which nothing is learned: shared rows move by the share, the client's own not at all. With
+    half an epoch it is so much that two such rounds make a whole: a half, and a half of what is left, are 0.75."""
     options = {"warm_rounds": 1, "rejoin": rejoin, "epochs": epochs, "learning_rate": 1e-12}
     party = play(federation, 2, method="fedlu", **options)
     client = party.clients[0]

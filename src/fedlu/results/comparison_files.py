@@ -125,15 +125,15 @@ def _head(column: str) -> str:
     return " ".join(words).replace("hits", "Hits").replace("mrr", "MRR")
 
 
-LATEX = {letter: f"\\{letter}" for letter in "&%#_${}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+LATEX = {ord(letter): f"\\{letter}" for letter in "&%#_${}"} | {
+    ord("\\"): r"\textbackslash{}",
+    ord("~"): r"\textasciitilde{}",
+    ord("^"): r"\textasciicircum{}",
 }
 
 
 def _escaped(text: str) -> str:
-    return text.translate(str.maketrans(LATEX))
+    return text.translate(LATEX)
 
 
 # --- what they share -----------------------------------------------------------------------------------------------
