@@ -301,13 +301,16 @@ def test_an_estimate_is_what_was_measured_where_there_is_a_measure(nations: Path
     assert found.seconds(Cell("TransE", "fede", 1)) == pytest.approx(sum(metrics["seconds"].values()))
 
 
-@pytest.mark.parametrize("method", ["fedlu", "centralized", "independent"])
+@pytest.mark.parametrize(
+    ("method", "epochs"), [("fedlu", 1), ("centralized", 1), ("independent", 1), ("fedlu", 0.25), ("fedlu", 2)]
+)
 def test_a_probe_is_scaled_to_all_triples_and_rounds(
-    nations: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+    nations: Path, tmp_path: Path, method: str, epochs: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With every probe taken to last a second: rounds by train, and looks by valid, restated from the sizes."""
     monkeypatch.setattr(estimates, "_timed", lambda what: what() and 1.0)
-    mine = matrix_of(nations, tmp_path / "out", methods=(method,), overrides={**QUICK, "batch_size": "32"})
+    wished = {**QUICK, "batch_size": "32", "epochs": str(epochs)}
+    mine = matrix_of(nations, tmp_path / "out", methods=(method,), overrides=wished)
     data = matrix.check(mine)
     found = estimates.probe(data, mine.settings(mine.cells()[0]))
     train, valid, test = (
@@ -318,8 +321,8 @@ def test_a_probe_is_scaled_to_all_triples_and_rounds(
     probed = len(range(0, of, math.ceil(of / 128)))  # four batches of 32
     theirs = valid if method == "centralized" else len(largest.valid)
     ranked = len(range(0, theirs, math.ceil(theirs / 64)))
-    looks = 4 // 2 + 1
-    assert found == pytest.approx(4 * train / probed + (looks * 0.2 * valid + valid + test) / ranked, rel=0.05)
+    looks, rounds = 4 // 2 + 1, 4 * min(1, epochs)  # two epochs are probed as such
+    assert found == pytest.approx(rounds * train / probed + (looks * 0.2 * valid + valid + test) / ranked, rel=0.05)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("60m", 3600), ("2h", 7200), ("1h30m", 5400), ("0.5m", 30)])

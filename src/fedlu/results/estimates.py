@@ -101,7 +101,7 @@ def probe(data: Federation, settings: Settings) -> float:
         valid=_some(largest.valid, RANKED),
         test=largest.test[:0],
     )
-    client = Client(small, replace(settings, compress="none"))
+    client = Client(small, replace(settings, compress="none", epochs=max(1, settings.epochs)))
     train = sum(len(graph.train) for graph in graphs) / len(small.train)
     valid = sum(len(graph.valid) for graph in data.clients) / max(1, len(small.valid))
     test = sum(len(graph.test) for graph in data.clients) / max(1, len(small.valid))
@@ -112,7 +112,7 @@ def probe(data: Federation, settings: Settings) -> float:
     late = early if warm == settings.rounds else _timed(lambda: client.train(Train(settings.rounds, rows)))
     client.keep(Keep(1, tuple(view for view in client.views if view != "blend")))
     ranked = _timed(lambda: client.measure(Measure(1, "valid", None)))
-    learning = train * (warm * early + (settings.rounds - warm) * late)
+    learning = train * (warm * early + (settings.rounds - warm) * late) / settings.rounds_an_epoch
     return learning + ranked * (looks * settings.valid_share * valid + valid + test)
 
 
