@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedlu.embedding import negatives
 from fedlu.embedding.negatives import Batch, Sampler
 from fedlu.embedding.ranking import Side
 
@@ -68,6 +69,22 @@ def test_more_negatives_than_entities_means_all_of_them(triples: np.ndarray) -> 
     size = len(batch.answers)
     assert batch.negatives.tolist() == list(range(ENTITIES))
     assert batch.masked[np.arange(size), 1 + batch.answers].all()  # the answer itself is no negative
+
+
+def test_questions_are_looked_up_in_parts_and_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question's number is its anchor times all relations: of triples in 32 bits it may need more."""
+    entities, relations = 90_000, 60_000
+    last, rare = entities - 1, relations - 1
+    rows = [[0, 0, 0], [0, 0, 5], [last, rare, 1], [last, rare, 0], [last - 1, rare, 1]]
+    triples = np.array(rows, dtype=np.int32)
+    whole = Sampler.of(triples, entities, relations, weighted=True)
+    monkeypatch.setattr(negatives, "AT_A_TIME", 2)
+    parts = Sampler.of(triples, entities, relations, weighted=True)
+    np.testing.assert_array_equal(whole.weights, parts.weights)
+    for side, counts in ((Side.TAIL, [2, 2, 2, 2, 1]), (Side.HEAD, [1, 1, 2, 1, 2])):
+        for sampler in (whole, parts):
+            starts, stops = sampler.spans(side, np.arange(len(triples)))
+            assert (stops - starts).tolist() == counts
 
 
 def test_weights_by_hand() -> None:

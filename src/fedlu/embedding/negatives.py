@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +57,13 @@ class Sampler:
         return cls(triples, known, weights, private)
 
     @cached_property
-    def spans(self) -> list[tuple[Ids, Ids]]:
-        """By side (triples,) twice: where the known answers to each triple's question start and stop."""
-        return [self.known.find(question_of(self.triples.astype(np.int64), side)) for side in Side]
+    def _spans(self) -> list[NDArray[np.integer[Any]]]:
+        """By side (2, triples): where the known answers to each triple's question start and stop."""
+        return [known_spans(self.triples, self.known, side) for side in Side]
+
+    def spans(self, side: Side, chosen: Ids) -> NDArray[np.int64]:
+        """(2, chosen): where the known answers to the questions of some triples start and stop."""
+        return self._spans[side][:, chosen].astype(np.int64)
 
     def epoch(self, random: np.random.Generator, batch_size: int, negatives: int) -> Iterator[Batch]:
         """Every triple twice, once for each side, in batches of one side, in random order."""
@@ -83,9 +88,8 @@ class Sampler:
         wrong = np.sort(random.choice(entities, size=min(negatives, entities), replace=False, shuffle=False))
         slots = np.full(entities, -1, dtype=np.int32)
         slots[wrong] = np.arange(1, 1 + len(wrong))  # column 0 is the answer's
-        starts, stops = self.spans[side]
-        answers = self.known.answers[side]
-        masked = kernels.mark_known(slots, starts[chosen], stops[chosen], answers, 1 + len(wrong))
+        starts, stops = self.spans(side, chosen)
+        masked = kernels.mark_known(slots, starts, stops, self.known.answers[side], 1 + len(wrong))
         return Batch(queries, rows[:, 2 * side], wrong, None, masked, self.weights[chosen])
 
     def _private_batch(
@@ -97,24 +101,35 @@ class Sampler:
         drawn = np.zeros(entities, dtype=np.bool_)
         drawn[picked.ravel()] = True
         position = (np.cumsum(drawn) - 1).astype(np.int32)  # of an entity among those drawn
-        starts, stops = self.spans[queries.side]
+        starts, stops = self.spans(queries.side, chosen)
         masked = np.zeros((len(chosen), 1 + negatives), dtype=np.bool_)
-        masked[:, 1:] = private_kernels.mark_picked(
-            picked, starts[chosen], stops[chosen], self.known.answers[queries.side]
-        )
+        masked[:, 1:] = private_kernels.mark_picked(picked, starts, stops, self.known.answers[queries.side])
         return Batch(queries, answers, np.flatnonzero(drawn), position[picked], masked, self.weights[chosen])
 
 
-def question_of(triples: Ids, side: Side) -> Queries:
+def question_of(triples: NDArray[np.integer[Any]], side: Side) -> Queries:
     """What is asked when a side of each triple (n, 3) is missing."""
-    return Queries(triples[:, 2 - 2 * side], triples[:, 1], side)
+    anchors, relations = (np.asarray(triples[:, column], dtype=np.int64) for column in (2 - 2 * side, 1))
+    return Queries(anchors, relations, side)
+
+
+AT_A_TIME = 2**18
+"""Triples whose questions are looked up together: what that takes besides is many times as large as what it finds."""
+
+
+def known_spans(triples: Triples, known: FilterIndex, side: Side) -> NDArray[np.integer[Any]]:
+    """(2, triples): where the known answers to the question of each start and stop, in as few bytes as will do."""
+    spans = np.empty((2, len(triples)), dtype=np.int32 if len(known.answers[side]) < 2**31 else np.int64)
+    for start in range(0, len(triples), AT_A_TIME):
+        part = slice(start, start + AT_A_TIME)
+        spans[:, part] = known.find(question_of(triples[part], side))
+    return spans
 
 
 def frequency_weights(triples: Triples, known: FilterIndex) -> Floats:
     """(n,): 1 / sqrt(frequency of (h, r) + frequency of (t, r^-1)), each counted from 4 on, as word2vec would."""
-    rows = triples.astype(np.int64)
-    count = np.zeros(len(rows))
+    count = np.zeros(len(triples), dtype=np.int64)
     for side in Side:
-        starts, stops = known.find(question_of(rows, side))
+        starts, stops = known_spans(triples, known, side)
         count += stops - starts + 3
     return (1 / np.sqrt(count)).astype(np.float32)
