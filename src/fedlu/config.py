@@ -131,9 +131,7 @@ class Settings:
             value = getattr(self, field.name)
             if not isinstance(value, str | bool) and field.name != "seed" and not 0 <= value < float("inf"):
                 raise InputError(f"{field.name} = {value}", remedy="give a finite number, not below 0")
-        if self.epochs < 1e-3 or abs(self.epochs * self.rounds_an_epoch - max(1, round(self.epochs))) > (
-            0.01 if self.epochs < 1 else 0  # a third may be written as 0.33
-        ):
+        if not _is_whole_or_part(self.epochs):
             raise InputError(f"epochs = {self.epochs}", remedy="give a whole number, or a half, a third, ... of one")
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
@@ -161,6 +159,13 @@ class Settings:
     def start_range(self) -> float:
         """The released code's (margin + 2) / dimension, unless said otherwise."""
         return self.initial_range or (self.margin + 2) / self.dimension
+
+
+def _is_whole_or_part(number: float) -> bool:
+    """1, 2, ... or a half, a third, ..., up to a thousandth; a third may be written as 0.33."""
+    if number >= 1:
+        return float(number).is_integer()
+    return number >= 1e-3 and abs(number * round(1 / number) - 1) <= 0.01
 
 
 def recipe_text(name: str) -> str:

@@ -235,7 +235,7 @@ def _compress(
     triples: NDArray[np.integer[Any]], relations: int, side: Side
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     # column by column, and in few bytes: of millions of triples, a copy is hundreds of megabytes
-    asked = triples[:, 2 - 2 * side].astype(np.int64) * relations + triples[:, 1]
+    asked = triples[:, 2 - 2 * side].astype(np.int64) * relations + triples[:, 1].astype(np.int64)
     answers = triples[:, 2 * side].astype(np.int32)
     order = np.lexsort((answers, asked))  # many times as fast as to sort rows as such
     asked, answers = asked[order], answers[order]
