@@ -9,7 +9,7 @@ import pytest
 
 import fedlu
 from fedlu.graph import partition, read, save
-from fedlu.results import checkup
+from fedlu.results import checkup, memory
 from fedlu.results.checkup import Finding
 from tests.test_cli import run
 
@@ -177,7 +177,9 @@ def test_the_doctor_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert products.fix == "set OMP_NUM_THREADS=4: threads wait for cores"
     assert checkup._products({"torch": "generic", "numpy": "x"}).status == "warn"
-    monkeypatch.setattr(checkup, "_read", lambda path: {"/proc/meminfo": "MemAvailable: 1000000 kB\n"}.get(path, ""))
+    monkeypatch.setattr(
+        memory, "read_system", lambda path: {"/proc/meminfo": "MemAvailable: 1000000 kB\n"}.get(path, "")
+    )
     assert checkup.memory().status == "warn"
     monkeypatch.setattr(checkup, "PACKAGES", ("numpy", "no-such-package"))
     assert (checkup.versions().status, checkup.versions().fix) == ("fail", "pip install no-such-package")
@@ -186,5 +188,5 @@ def test_the_doctor_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_container_is_taken_at_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup.os, "sched_getaffinity", lambda _: set(range(16)))
     for text, cores in {"150000 100000": 2, "max 100000": 16, "": 16, "50000 100000": 1}.items():
-        monkeypatch.setattr(checkup, "_read", lambda path, text=text: text)
+        monkeypatch.setattr(memory, "read_system", lambda path, text=text: text)
         assert checkup.usable_cores() == cores

@@ -165,7 +165,7 @@ def _is_whole_or_part(number: float) -> bool:
     """1, 2, ... or a half, a third, ..., up to a thousandth; a third may be written as 0.33."""
     if number >= 1:
         return float(number).is_integer()
-    return number >= 1e-3 and abs(number * round(1 / number) - 1) <= 0.01
+    return number >= 1e-3 and abs(number * round(1 / number) - 1) <= 0.02
 
 
 def recipe_text(name: str) -> str:

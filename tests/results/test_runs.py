@@ -26,7 +26,7 @@ from fedlu.federated.client import Client
 from fedlu.federated.messages import Train, Trained
 from fedlu.federated.rounds import DivergedError, RoundEvent
 from fedlu.graph import Federation, load, partition, read, save
-from fedlu.results import files, runs
+from fedlu.results import files, memory, runs
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
 
@@ -261,14 +261,17 @@ def test_a_container_may_have_less_memory_than_the_machine(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, refused: bool
 ) -> None:
     (tmp_path / "memory.max").write_text(f"{limit}\n")
-    monkeypatch.setattr(runs, "LIMITS", (tmp_path / "memory.max", tmp_path / "not there"))
-    assert (runs.memory_of_machine() == 1_000_000) == refused
+    (tmp_path / "memory.current").write_text("250000\n")
+    groups = [(str(tmp_path / "memory.max"), str(tmp_path / "memory.current")), ("/not/there", "/not/there")]
+    monkeypatch.setattr(memory, "GROUPS", groups)
+    assert (memory.total() == 1_000_000) == refused
+    assert (memory.free() == 750_000) == refused
     settings = Settings(dimension=64)
     if not refused:
-        runs.refuse_too_large(load(data), settings)
+        memory.refuse_too_large(load(data), settings)
         return
     with pytest.raises(InputError, match=r"need about .* GB; there are 0\.0; give a smaller dimension or batch"):
-        runs.refuse_too_large(load(data), settings)
+        memory.refuse_too_large(load(data), settings)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,20 @@ class Sampler:
         for side, chosen in self.plan(random, batch_size):
             yield self.batch(chosen, side, random, negatives)
 
+    def part(
+        self,
+        number: int,
+        parts: int,
+        order: np.random.Generator,
+        random: np.random.Generator,
+        batch_size: int,
+        negatives: int,
+    ) -> Iterator[Batch]:
+        """A part of an epoch; `order` is the same for all of its parts. Each has a batch, however few the triples are."""
+        plan = self.plan(order, batch_size)
+        for side, chosen in plan[number::parts] or [plan[number % len(plan)]]:
+            yield self.batch(chosen, side, random, negatives)
+
     def plan(self, random: np.random.Generator, batch_size: int) -> list[tuple[Side, Ids]]:
         """The batches of an epoch: for each its side, and which triples are asked."""
         batches = []

@@ -278,16 +278,14 @@ class Client:
         )
 
     def _batches(self, round_number: int) -> Iterator[Batch]:
-        settings, parts = self.settings, self.settings.rounds_an_epoch
+        settings, size = self.settings, (self.settings.batch_size, self.settings.negatives)
         random = generator(settings.seed, "round", round_number, self.name)
-        if parts == 1:
-            for _ in range(round(settings.epochs)):
-                yield from self.sampler.epoch(random, settings.batch_size, settings.negatives)
-            return
-        epoch, part = divmod(round_number - 1, parts)
-        plan = self.sampler.plan(generator(settings.seed, "epoch", epoch, self.name), settings.batch_size)
-        for side, chosen in plan[part::parts] or [plan[part % len(plan)]]:  # few triples: a batch in every round
-            yield self.sampler.batch(chosen, side, random, settings.negatives)
+        if settings.epochs < 1:
+            epoch, part = divmod(round_number - 1, settings.rounds_an_epoch)
+            order = generator(settings.seed, "epoch", epoch, self.name)
+            yield from self.sampler.part(part, settings.rounds_an_epoch, order, random, *size)
+        for _ in range(int(settings.epochs)):
+            yield from self.sampler.epoch(random, *size)
 
     # --- ranking
 

@@ -23,7 +23,7 @@ from fedlu.flare.processes import SiteFiles, die_with_parent
 from fedlu.flare.transport import TASKS
 from fedlu.graph.federation import Federation, load_client, refuse_leaks
 from fedlu.results.files import alone
-from fedlu.results.runs import refuse_too_large
+from fedlu.results.memory import refuse_too_large
 from fedlu.results.sites import Site
 
 if TYPE_CHECKING:

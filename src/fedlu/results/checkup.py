@@ -17,6 +17,7 @@ import numpy as np
 
 from fedlu.graph.federation import ClientGraph, Federation
 from fedlu.graph.triples import Vocabulary, sort_rows
+from fedlu.results import memory as memory_there
 from fedlu.seeds import generator
 
 PACKAGES = (
@@ -85,7 +86,7 @@ def extras() -> Finding:
 def usable_cores() -> int:
     """What this process may use: by affinity, and by the quota of its container."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    quota = memory_there.read_system("/sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0] != "max":
         usable = min(usable, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
     return usable
@@ -101,16 +102,9 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    """Free memory, and the limit of the container if there is one."""
-    lines = dict(line.split(":", 1) for line in _read("/proc/meminfo").splitlines() if ":" in line)
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = page * os.sysconf("SC_PHYS_PAGES")
-    free = 1024 * int(lines["MemAvailable"].split()[0]) if "MemAvailable" in lines else total
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
-    if limit.isdigit() and int(limit) < total:
-        total = int(limit)
-        free = min(free, total - int(_read("/sys/fs/cgroup/memory.current").strip() or 0))
-    found = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f}"
+    """Free memory, within the limit of the container if there is one."""
+    free = memory_there.free()
+    found = f"{free / 1e9:.1f} GB free of {memory_there.total() / 1e9:.1f}"
     if free < 2e9:
         return Finding("memory", "warn", found, "close other programs, or learn with a smaller --set dimension=")
     return Finding("memory", "ok", found)
@@ -223,10 +217,3 @@ def _products(found: dict[str, str]) -> Finding:
     if found["torch"] in ("generic", "unknown"):
         return Finding("BLAS", "warn", text, "install torch from PyPI, which brings a fast one")
     return Finding("BLAS", "ok", text)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

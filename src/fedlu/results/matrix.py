@@ -28,6 +28,7 @@ from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.results import audit, files, forgetting, runs
 from fedlu.results.estimates import Estimates
+from fedlu.results.memory import refuse_too_large
 
 TABLES = ("link-prediction", "unlearning", "ablation")
 VARIANTS = {"whole": None, "without hard": "hard", "without soft": "soft"}
@@ -180,7 +181,7 @@ def check(matrix: Matrix) -> Federation:
             remedy = "make it with `fedlu partition --forget 0.01`"
             raise InputError("no client has a forget.txt", where=matrix.federation, remedy=remedy)
     for cell in matrix.cells():
-        runs.refuse_too_large(data, matrix.settings(cell))
+        refuse_too_large(data, matrix.settings(cell))
     return data
 
 

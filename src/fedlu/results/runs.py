@@ -29,7 +29,6 @@ from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings, resolve
-from fedlu.embedding.models import size_of
 from fedlu.embedding.ranking import FilterIndex
 from fedlu.errors import InputError
 from fedlu.federated import rounds
@@ -43,6 +42,7 @@ from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
 from fedlu.results.files import alone, read_json, save_arrays, write_json
+from fedlu.results.memory import refuse_too_large
 from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
 
@@ -205,41 +205,6 @@ def sampled(exam: Exam, settings: Settings) -> Exam:
     chosen = generator(settings.seed, "valid", exam.name).choice(len(valid), size=number, replace=False)
     splits["valid"] = valid[np.sort(chosen)]
     return Exam(exam.name, splits, exam.known, exam.candidates)
-
-
-def refuse_too_large(data: Federation, settings: Settings) -> None:
-    """Estimate the memory before anything is made of it."""
-    entities = sum(len(client.vocabulary.entities) for client in data.clients)
-    if settings.method == "centralized":
-        entities = len(data.entities)
-    size = size_of(settings.model, dimension=settings.dimension)
-    width, directions = size.entity_width, 2 if settings.reciprocal else 1
-    relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
-    kept = 3 if settings.remember else 2  # the best of each, and a mean
-    tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
-    others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
-    batch = settings.batch_size * settings.negatives * (8 + size.expanded)  # scores, slopes and what is made of them
-    needed = 4 * (tables + others + batch)
-    there = memory_of_machine()
-    if needed > 0.9 * there:
-        room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
-        what = f"{entities:,} rows of {width:,} numbers and the batches need {room}"
-        raise InputError(what, remedy="give a smaller dimension or batch")
-
-
-LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where Linux says how much memory a container may use, by either version of its control groups."""
-
-
-def memory_of_machine() -> int:
-    """Bytes: of the machine, or what a container leaves of it."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in LIMITS:
-        try:
-            sizes.append(int(path.read_text()))
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-    return min(sizes)
 
 
 def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = None, *, resume: bool) -> None:
