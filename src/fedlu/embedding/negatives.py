@@ -79,7 +79,7 @@ class Sampler:
         batch_size: int,
         negatives: int,
     ) -> Iterator[Batch]:
-        """A part of an epoch; `order` is the same for all of its parts. Each has a batch, however few the triples are."""
+        """A part of an epoch; `order` is the same for all parts. Each has a batch, however few the triples are."""
         plan = self.plan(order, batch_size)
         for side, chosen in plan[number::parts] or [plan[number % len(plan)]]:
             yield self.batch(chosen, side, random, negatives)
