@@ -42,7 +42,7 @@ HOMES = {  # outside packages that only some modules may know
         "embedding.installation",
     },
     "llvmlite": {"embedding.short_list_kernels"},
-    "safetensors": {f"results.{name}" for name in ("runs", "files", "tables", "exchange", "sites", "hosted")},
+    "safetensors": {f"results.{name}" for name in ("checkpoints", "files", "tables", "exchange", "sites", "hosted")},
     "torch": {
         "embedding.formulas",
         "embedding.scorers",

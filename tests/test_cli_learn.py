@@ -106,6 +106,19 @@ def test_a_terminal_sees_the_rounds(data: Path, tmp_path: Path) -> None:
     assert "valid MRR local 0." in text
 
 
+def test_a_look_at_a_run_that_is_not_finished(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("learn", data, "--out", tmp_path / "run", *QUICK, capsys=capsys)
+    (tmp_path / "run" / "metrics.json").unlink()  # as if it had been killed while it ranked for the last time
+    said = "not finished: the best tables of 4 rounds, of 4\n"
+    code, out, err = run("evaluate", tmp_path / "run", "--json", capsys=capsys)
+    assert (code, err) == (0, said)
+    assert json.loads(out)["local"]["weighted"]["mrr"] > 0
+    question = ["--client", "client-0", "--head", "usa", "--relation", "embassy"]
+    code, out, err = run("predict", tmp_path / "run", *question, "--json", capsys=capsys)
+    assert (code, err) == (0, said), err
+    assert json.loads(out)["answers"]
+
+
 def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run("recipes", capsys=capsys)
     assert code == 0
@@ -131,19 +144,19 @@ def test_tensorboard_is_told_every_loss_and_every_look_once(
     again are not shown twice."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from fedlu.results import runs
+    from fedlu.results import checkpoints
 
     words = ["learn", data, "--out", tmp_path / "run", "--tensorboard", "--set", "evaluate_every=2", *QUICK]
-    save = runs.save_checkpoint
+    save = checkpoints.save
 
     def interrupted(folder: Path, party: Any, progress: Any, *more: Any) -> None:
         if progress.round == 4:
             raise KeyboardInterrupt
         save(folder, party, progress, *more)
 
-    monkeypatch.setattr(runs, "save_checkpoint", interrupted)
+    monkeypatch.setattr(checkpoints, "save", interrupted)
     assert run(*words, capsys=capsys)[0] == 130
-    monkeypatch.setattr(runs, "save_checkpoint", save)
+    monkeypatch.setattr(checkpoints, "save", save)
     assert run(*words, "--resume", capsys=capsys)[0] == 0
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     losses = [

@@ -20,7 +20,8 @@ from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.federated.server import Server
 from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import Federation, partition, read
-from fedlu.results.runs import Party, gather
+from fedlu.results.checkpoints import Party
+from fedlu.results.runs import gather
 
 WIDTH = 4
 NAMES = ("east", "north", "south", "west")

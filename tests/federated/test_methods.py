@@ -18,7 +18,8 @@ from fedlu.federated.messages import Keep, Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
 from fedlu.learning.regularisers import contrastive_pull, proximal_pull
-from fedlu.results.runs import Party, gather
+from fedlu.results.checkpoints import Party
+from fedlu.results.runs import gather
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from fedlu.federated.server import Server
 from fedlu.graph import load, partition, read, save
 from fedlu.graph.ledger import Ledger
 from fedlu.learning.unlearning import Unlearner
-from fedlu.results import evidence, files, forgetting, prediction, requests, runs
+from fedlu.results import checkpoints, evidence, files, forgetting, prediction, requests, runs
 from fedlu.results.requests import Wish
 
 SETTINGS: dict[str, Any] = {"dimension": 32, "rounds": 30, "warm_rounds": 10, "learning_rate": 0.01, "final_rate": 1}
@@ -336,7 +336,7 @@ def test_purge_deletes_the_checkpoints_and_says_which(world: Path, tmp_path: Pat
     today = datetime.now(timezone.utc).date().isoformat()
     assert f"its checkpoints were deleted on {today}, as by `fedlu forget --purge`" in str(refusal.value)
     assert refusal.value.remedy == f"use {(tmp_path / 'out').resolve()}, which has forgotten"
-    (tmp_path / "run" / runs.PURGED).unlink()  # as an older version left it
+    (tmp_path / "run" / checkpoints.PURGED).unlink()  # as an older version left it
     with pytest.raises(InputError, match="its checkpoints were deleted, as by") as refusal:
         prediction.load(tmp_path / "run")
     assert "\n" not in str(refusal.value)

@@ -209,13 +209,14 @@ def test_the_nearest_labels() -> None:
 
 
 def test_runs_that_cannot_predict(data: Path, run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no finished run"):
+    with pytest.raises(InputError, match="no such folder; check the name"):
         fedlu.load(tmp_path / "nowhere")
-    unfinished = tmp_path / "unfinished"
-    shutil.copytree(run, unfinished)
-    (unfinished / "metrics.json").unlink()
+    begun = tmp_path / "begun"
+    shutil.copytree(run, begun)
+    (begun / "metrics.json").unlink()
+    (begun / "state.json").unlink()
     with pytest.raises(InputError, match=r"no finished run; finish it with `fedlu learn ... --resume`"):
-        fedlu.load(unfinished)
+        fedlu.load(begun)
     moved, copy = tmp_path / "moved", tmp_path / "copy"
     shutil.copytree(data, moved)
     shutil.copytree(run, copy)

@@ -26,7 +26,7 @@ from fedlu.federated.client import Client
 from fedlu.federated.messages import Train, Trained
 from fedlu.federated.rounds import DivergedError, RoundEvent
 from fedlu.graph import Federation, load, partition, read, save
-from fedlu.results import files, memory, runs
+from fedlu.results import checkpoints, files, memory, runs
 
 QUICK: dict[str, Any] = {"dimension": 8, "rounds": 6, "evaluate_every": 2, "warm_rounds": 2, "negatives": 16}
 
@@ -242,6 +242,65 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
 def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"round \d+: the \w+ loss of client-\d is (nan|inf); lower learning_rate"):
         fedlu.learn(data, out=tmp_path / "run", model="DistMult", **{**QUICK, "learning_rate": 1e30})
+
+
+def test_a_run_that_is_not_finished_can_be_looked_at(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its best tables so far, without disturbing it: it goes on as if nobody had looked."""
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    options = {**QUICK, "valid_share": 1.0}
+    fedlu.learn(data, out=tmp_path / "whole", **options)
+    seen: dict[int, RoundEvent] = {}
+
+    def stop_in(number: int) -> Callable[[RoundEvent, object], None]:
+        def watch(event: RoundEvent, _: object) -> None:
+            seen[event.round] = event
+            if event.round == number:
+                raise KeyboardInterrupt  # before its checkpoint
+
+        return watch
+
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        fedlu.learn(data, out=broken, watch=stop_in(2), **options)
+    with pytest.raises(InputError, match=r"nothing was measured yet; go on with `fedlu learn \.\.\. --resume`"):
+        fedlu.evaluate(broken)
+    with pytest.raises(KeyboardInterrupt):
+        fedlu.learn(data, out=broken, watch=stop_in(5), resume=True, **options)
+    before = {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()}
+    best = {view: max(seen[number].valid_mrr[view] for number in (2, 4)) for view in ("local", "global")}
+    found = fedlu.evaluate(broken, "valid")
+    assert {view: found[view]["weighted"]["mrr"] for view in best} == pytest.approx(best)
+    assert len(fedlu.load(broken).clients) == 2
+    assert runs.how_far(broken) == "not finished: the best tables of 4 rounds, of 6"
+    assert {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()} == before
+    fedlu.learn(data, out=broken, resume=True, **options)
+    assert runs.how_far(broken) == ""
+    assert_same(tmp_path / "whole", broken)
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_anew(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a run that goes on meanwhile: the first file is there, the others are gone when they are looked for."""
+    run = tmp_path / "run"
+    fedlu.learn(data, out=run, **QUICK)
+    expected, read, reads = embeddings(run), checkpoints.load_file, []
+
+    def replaced(path: Path) -> dict[str, np.ndarray]:
+        reads.append(path)
+        found = read(path)
+        if len(reads) == 1:
+            path.parent.rename(path.parent.with_name("round-000007"))
+            state = json.loads((run / "state.json").read_text())
+            (run / "state.json").write_text(json.dumps({**state, "checkpoint": "round-000007"}))
+        return found
+
+    monkeypatch.setattr(checkpoints, "load_file", replaced)
+    assert fedlu.evaluate(run) == metrics_of(run)["test"]
+    assert len(reads) == 2 + 3  # the server's, a client's in vain; then the server's and both clients'
+    assert embeddings(run).keys() == expected.keys()
 
 
 def test_without_valid_triples_the_last_tables_count(tmp_path: Path) -> None:

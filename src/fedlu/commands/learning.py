@@ -92,11 +92,11 @@ def learn(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, finished or not.")],
     split: Annotated[str, typer.Option(help="valid or test.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, by view, in fractions.")] = False,
 ) -> None:
-    """Rank a split with the best tables of a run.
+    """Rank a split with the best tables of a run; of one that still learns, or was stopped, with the best so far.
 
     Example:
 
@@ -106,6 +106,8 @@ def evaluate(
 
     with working("ranking"):
         found = runs.evaluate(run, split)
+    if said := runs.how_far(run):
+        notes.print(said)
     if as_json:
         sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""`fedlu predict`: questions to a finished run, one on the command line or many in a file."""
+"""`fedlu predict`: questions to a run, one on the command line or many in a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedlu.display import show_predictions, working
+from fedlu.display import notes, show_predictions, working
 from fedlu.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def clients_of_run(context: typer.Context) -> list[str]:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, finished or not.")],
     client: Annotated[
         str | None,
         typer.Option(help="Whose tables; may be left out if there is one client.", autocompletion=clients_of_run),
@@ -74,9 +74,12 @@ def predict(
     if questions is not None and any(each is not None for each in (head, tail, relation)):
         raise InputError("a question and a file of questions", remedy="give one of the two")
     from fedlu.results.prediction import load
+    from fedlu.results.runs import how_far
 
     with working("reading the run"):
         learned = load(run, data)
+    if said := how_far(run):
+        notes.print(said)
     name = _the_client(learned, client)
     if questions is not None:
         _answer_file(learned, name, questions, top=top, view=chosen, new_only=new_only, as_json=as_json)

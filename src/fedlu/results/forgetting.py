@@ -32,7 +32,8 @@ from fedlu.graph.federation import ClientGraph, Federation, check_target, whole_
 from fedlu.graph.ledger import LEDGER, Ledger, Marks
 from fedlu.learning.knowledge import ENOUGH, family
 from fedlu.learning.unlearning import GOALS, Request
-from fedlu.results import files, runs
+from fedlu.results import checkpoints, files, runs
+from fedlu.results.checkpoints import Party
 from fedlu.results.requests import Wish, choose
 
 CYCLES = 6
@@ -151,7 +152,7 @@ def refuse(run: Path, out: Path | None, goal: str, without: str | None) -> None:
     check_target(out)
 
 
-def _retained_party(retained: Federation, settings: Settings, forgot: list[Client]) -> runs.Party:
+def _retained_party(retained: Federation, settings: Settings, forgot: list[Client]) -> Party:
     """The clients that forgot, numbered by what is retained, and a server with the rows that they share."""
     party = runs.gather(retained, settings)
     for client, old in zip(party.clients, forgot, strict=True):
@@ -226,7 +227,7 @@ def fingerprint(clients: list[Client]) -> str:
 
 def _write(
     out: Path,
-    party: runs.Party,
+    party: Party,
     config: dict[str, Any],
     ledger: Ledger,
     retained: Federation,
@@ -240,7 +241,7 @@ def _write(
         files.write_json(new / "config.json", config)
         with (new / "events.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
-        runs.save_checkpoint(new, party, progress, (new / "events.jsonl").stat().st_size, facts["seconds"])
+        checkpoints.save(new, party, progress, (new / "events.jsonl").stat().st_size, facts["seconds"])
         files.write_json(new / FORGETTING, facts)
         runs.finish(new, party, progress, config)
 
@@ -248,7 +249,7 @@ def _write(
 def _purge(run: Path, out: Path) -> list[str]:
     """Delete what the old run could still be used with; its settings, events and metrics stay, and a note of why."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    files.write_json(run / runs.PURGED, {"when": now, "replaced by": str(out.resolve())})
+    files.write_json(run / checkpoints.PURGED, {"when": now, "replaced by": str(out.resolve())})
     folders = [run / "checkpoints", run / "retrained" / "checkpoints"]  # an audit's model knows what goes now, too
     folders = [folder for folder in folders if folder.exists()]
     found = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())

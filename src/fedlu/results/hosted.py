@@ -29,10 +29,11 @@ from fedlu.federated.server import Server
 from fedlu.federated.transport import Transport
 from fedlu.federated.wire import TOKEN_BYTES
 from fedlu.graph.federation import whole_folder
-from fedlu.results import files, runs
+from fedlu.results import checkpoints, files, runs
+from fedlu.results.checkpoints import Party
 from fedlu.results.files import alone, read_json
 from fedlu.results.forgetting import CYCLES, FORGETTING, TOLERANCE
-from fedlu.results.runs import Party, Watch, open_folder, read_metrics
+from fedlu.results.runs import Watch, open_folder, read_metrics
 
 TOKENS = "tokens.safetensors"
 
@@ -65,7 +66,7 @@ def learn(
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         party = _gather(folder, settings, sites, transport, rules)
-        progress, seconds = runs.restore(folder, party)
+        progress, seconds = checkpoints.restore(folder, party)
         runs.run(folder, party, progress, settings, seconds, watch, rules=rules, every_round=True)
         return runs.finish(folder, party, progress, config, rules)
 
@@ -99,7 +100,7 @@ def forget(
     full = replace(rules, quorum=1.0)  # who is away cannot have forgotten
     with alone(source):
         party = _gather(source, settings, sites, before, full)
-        runs.restore(source, party)
+        checkpoints.restore(source, party)
         start = time.perf_counter()
         events = list(rounds.forget(party.server, before, cycles=CYCLES, tolerance=TOLERANCE))
         seconds = time.perf_counter() - start
@@ -111,7 +112,7 @@ def forget(
         with (new / "events.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(event)) + "\n" for event in events)
         progress = Progress(round=len(events), rounds=len(events), finished=True)
-        runs.save_checkpoint(new, forgotten, progress, (new / "events.jsonl").stat().st_size, seconds)
+        checkpoints.save(new, forgotten, progress, (new / "events.jsonl").stat().st_size, seconds)
         reached = any(event.content for event in events)
         facts = {"from": source.name, "cycles": len(events), "reached": reached, "seconds": seconds}
         files.write_json(new / FORGETTING, facts)

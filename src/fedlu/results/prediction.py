@@ -1,4 +1,4 @@
-"""What a finished run predicts: labels in, labels out.
+"""What a run predicts: labels in, labels out.
 
     run = fedlu.load("run")
     run.predict("client-0", head="aspirin", relation="treats")          # the ten likeliest tails
@@ -34,7 +34,7 @@ from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner
 from fedlu.results.files import read_json
-from fedlu.results.runs import data_of, go_on, read_metrics
+from fedlu.results.runs import data_of, go_on, how_far
 
 Question = tuple[str | None, str, str | None]
 """(head, relation, None) asks for tails, (None, relation, tail) for heads."""
@@ -44,9 +44,9 @@ MOST_AT_ONCE = 1024
 
 
 def load(run: str | Path, data: Federation | str | Path | None = None) -> LearnedRun:
-    """A finished run, ready to predict; `data` says where its federation is now, if it was moved."""
+    """A run, ready to predict by its best tables; `data` says where its federation is now, if it was moved."""
     folder = Path(run)
-    read_metrics(folder)
+    how_far(folder)
     settings, federation = Settings(**read_json(folder / "config.json")["settings"]), data_of(folder, data)
     party, _, _ = go_on(folder, federation, settings)
     views = VIEWS.get(settings.method, ALL_VIEWS)
@@ -176,7 +176,7 @@ class Desk:
 
 @dataclass(frozen=True)
 class LearnedRun:
-    """A finished run in memory. Threads may share it: they are served one after another."""
+    """The best tables of a run in memory. Threads may share it: they are served one after another."""
 
     folder: Path
     settings: Settings

@@ -6,8 +6,8 @@
     checkpoints/    one folder, of the last checkpoint: server.safetensors and a numbered file per client
     metrics.json    when it is done
 
-A checkpoint is written whole before `state.json` names it, so a run killed at any moment goes on from the last one; and
-since every random draw is made from the seed, the round and the client, it ends with the same bits.
+A run killed at any moment goes on from its last checkpoint (`checkpoints.py`); and since every random draw is made from
+the seed, the round and the client, it ends with the same bits.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 import fedlu
 from fedlu.config import Settings, resolve
@@ -37,17 +34,16 @@ from fedlu.federated.arrivals import DivergedError, Rules
 from fedlu.federated.client import Client, Exam
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.federated.server import Server
-from fedlu.federated.transport import InProcessTransport, Transport
+from fedlu.federated.transport import InProcessTransport
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
-from fedlu.results.files import alone, read_json, save_arrays, write_json
+from fedlu.results import checkpoints
+from fedlu.results.checkpoints import Party
+from fedlu.results.files import alone, read_json, write_json
 from fedlu.results.memory import refuse_too_large
 from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
-
-PURGED = "purged.json"
-"""When the checkpoints of a run were deleted, and for which run."""
 
 CHECKPOINT_SECONDS = 30.0
 """At least this long between two checkpoints, but for rounds that were measured: a lost round is computed again, with
@@ -57,16 +53,6 @@ ALL_OF_VALID = "all of valid"
 """The split of which `valid_share` is ranked while learning."""
 
 Watch = Callable[[RoundEvent, Progress], object]
-
-
-@dataclass
-class Party:
-    """A federation in one process, set up and ready to go on."""
-
-    server: Server
-    clients: list[Client]
-    """Those of this process."""
-    transport: Transport
 
 
 def learn(
@@ -132,12 +118,24 @@ def read_metrics(folder: str | Path) -> dict[str, Any]:
     return read_json(path)
 
 
+def how_far(folder: str | Path) -> str:
+    """Of a run that is not finished but has best tables, for a person: how far it is; refused if it has none yet."""
+    folder = Path(folder)
+    if (folder / "metrics.json").is_file() or not (folder / "state.json").is_file():
+        read_metrics(folder)  # refuses what is no run
+        return ""
+    progress = read_json(folder / "state.json")["progress"]
+    if not progress["best"]:
+        raise InputError("nothing was measured yet", where=folder, remedy="go on with `fedlu learn ... --resume`")
+    return f"not finished: the best tables of {progress['round']} rounds, of {progress['rounds']}"
+
+
 def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
-    """Rank a split again, with the best tables of a finished run; by view, as in `metrics.json`."""
+    """Rank a split again, with the best tables of a run, finished or not; by view, as in `metrics.json`."""
     if split not in ("valid", "test"):
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
     folder = Path(folder)
-    read_metrics(folder)
+    how_far(folder)
     config = read_json(folder / "config.json")
     party, progress, _ = go_on(folder, data_of(folder), Settings(**config["settings"]))
     source = ALL_OF_VALID if split == "valid" else split
@@ -244,36 +242,7 @@ def other_settings(config: dict[str, Any], settings: dict[str, Any]) -> str:
 def go_on(folder: Path, data: Federation, settings: Settings) -> tuple[Party, Progress, float]:
     """The party as the last checkpoint left it, or a new one."""
     party = gather(data, settings)
-    return (party, *restore(folder, party))
-
-
-def _purged(folder: Path) -> InputError:
-    """Why a run without checkpoints cannot be used, and which one can."""
-    note = read_json(folder / PURGED) if (folder / PURGED).is_file() else {}
-    when = f" on {note['when'][:10]}" if "when" in note else ""
-    instead = f"use {note['replaced by']}, which has forgotten" if note else "use the run that has forgotten"
-    return InputError(f"its checkpoints were deleted{when}, as by `fedlu forget --purge`", where=folder, remedy=instead)
-
-
-def restore(folder: Path, party: Party) -> tuple[Progress, float]:
-    """Bring a new party to where the last checkpoint left it; how far that was, and the seconds it took."""
-    path = folder / "state.json"
-    if not path.is_file():
-        (folder / "events.jsonl").unlink(missing_ok=True)
-        return Progress(), 0.0
-    state = read_json(path)
-    checkpoint = folder / "checkpoints" / state["checkpoint"]
-    if not checkpoint.parent.is_dir():
-        raise _purged(folder)
-    try:
-        party.server.restore(load_file(checkpoint / "server.safetensors"))
-        for number, client in enumerate(party.clients):
-            client.restore(load_file(checkpoint / _client_file(number)), state["counters"][client.name])
-    except (SafetensorError, KeyError, FileNotFoundError) as bad:
-        raise InputError(f"the checkpoint is damaged ({bad})", where=checkpoint, remedy="start a new run") from bad
-    if not state["progress"]["finished"]:
-        os.truncate(folder / "events.jsonl", state["events_bytes"])
-    return Progress(**state["progress"]), state["seconds"]
+    return (party, *checkpoints.restore(folder, party))
 
 
 def run(
@@ -290,6 +259,7 @@ def run(
     """Go on to the end; a checkpoint when a round was measured, and when the last one was some time ago, unless there
     has to be one after every round."""
     saved = time.monotonic()
+    checkpoints.drop_later_events(folder)
     loop = rounds.learn(
         party.server,
         party.transport,
@@ -311,7 +281,7 @@ def run(
             if progress.finished or measured or every_round or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                 events.flush()
                 os.fsync(events.fileno())
-                save_checkpoint(folder, party, progress, events.tell(), seconds)
+                checkpoints.save(folder, party, progress, events.tell(), seconds)
                 saved = time.monotonic()
 
 
@@ -326,36 +296,6 @@ def _saying_what_is_kept(folder: Path) -> Iterator[None]:
         raise DivergedError(bad.what, where=folder, remedy=f"{bad.remedy}; {kept}") from None
 
 
-def save_checkpoint(folder: Path, party: Party, progress: Progress, events_bytes: int, seconds: float) -> None:
-    name = f"round-{progress.round:06}"
-    checkpoint = folder / "checkpoints" / name
-    scratch = checkpoint.with_suffix(".part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    save_arrays(party.server.state(), scratch / "server.safetensors")
-    counters = {}
-    for number, client in enumerate(party.clients):
-        arrays, counters[client.name] = client.state()
-        save_arrays(arrays, scratch / _client_file(number))
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    scratch.rename(checkpoint)
-    state = {"checkpoint": name, "progress": asdict(progress), "counters": counters}
-    write_json(folder / "state.json", {**state, "events_bytes": events_bytes, "seconds": seconds})
-    _tidy(checkpoint)
-
-
-def _tidy(checkpoint: Path) -> None:
-    """Leave this checkpoint alone in its folder."""
-    for old in checkpoint.parent.iterdir():
-        if old != checkpoint:
-            shutil.rmtree(old)
-
-
-def _client_file(number: int) -> str:
-    """By number, since a client may be called anything, `server` included; the order is that of their names."""
-    return f"client-{number:04}.safetensors"
-
-
 def finish(
     folder: Path,
     party: Party,
@@ -365,8 +305,7 @@ def finish(
     *,
     splits: Sequence[str] = ("valid", "test"),
 ) -> dict[str, Any]:
-    state = read_json(folder / "state.json")
-    _tidy(folder / "checkpoints" / state["checkpoint"])
+    state = checkpoints.tidy(folder)
     start = time.perf_counter()
     source = {"valid": ALL_OF_VALID, "test": "test"}
     found = {
