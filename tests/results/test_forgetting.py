@@ -238,7 +238,7 @@ def test_refusals(world: Path, tmp_path: Path) -> None:
     assert snapshot(world / "run") == before
     with pytest.raises(InputError, match="is in use"):
         forgetting.forget(world / "run", world / "forgot", forget_sets=True)
-    with pytest.raises(InputError, match="no finished run"):
+    with pytest.raises(InputError, match="no such folder"):
         forgetting.forget(tmp_path / "nowhere", tmp_path / "out", forget_sets=True)
     for inside, what in ((world / "run" / "checkpoints" / "new", "the run"), (world / "umls" / "new", "the data")):
         with pytest.raises(InputError, match=f"is inside {what}; choose an --out beside it"):
