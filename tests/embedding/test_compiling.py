@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedlu.embedding.compiling import SPINS, _Helper
+import numba
+import numpy as np
+import pytest
+
+from fedlu.embedding.compiling import SPINS, WIDE, _Helper, wide_vectors
+from fedlu.embedding.distance_kernels import l1_distances
 
 SUMS = """
 import hashlib
@@ -75,3 +80,41 @@ def test_threads_soon_sleep_while_they_wait_unless_the_user_says_how() -> None:
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, env={**plain, **said}, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == expected
+
+
+def test_wide_vectors_are_asked_for() -> None:
+    @numba.njit
+    def doubled(numbers: np.ndarray) -> None:
+        wide_vectors()
+        for place in range(len(numbers)):
+            numbers[place] *= 2
+
+    doubled(np.ones(4, dtype=np.float32))
+    (text,) = doubled.inspect_llvm().values()
+    assert WIDE in text
+
+
+@pytest.mark.parametrize(("queries", "entities", "dimension"), [(33, 130, 256), (5, 7, 54)])
+def test_distances_are_summed_in_the_order_that_is_written(
+    queries: int, entities: int, dimension: int, random: np.random.Generator
+) -> None:
+    """To the bit, with whatever vectors the processor has: four columns at a time, then those that are left."""
+    q, e = (random.normal(size=(number, dimension)).astype(np.float32) for number in (queries, entities))
+    columns = [np.abs(q[:, None, k] - e[None, :, k]) for k in range(dimension)]
+    total = np.zeros((queries, entities), dtype=np.float32)
+    for k in range(0, dimension - 3, 4):
+        a, b, c, d = columns[k : k + 4]
+        total = (total + a) + ((b + c) + d)
+    for k in range(dimension // 4 * 4, dimension):
+        total = total + columns[k]
+    np.testing.assert_array_equal(l1_distances(q, e), total)
+
+
+def test_without_compiling_loops_are_plain_python() -> None:
+    program = """if True:
+        import numpy as np
+        from fedlu.embedding.distance_kernels import l1_distances
+        print(l1_distances(np.ones((1, 5), dtype=np.float32), np.zeros((2, 5), dtype=np.float32)).tolist())"""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[[5.0, 5.0]]"

@@ -35,6 +35,7 @@ share_the_cores()
 
 import numba  # noqa: E402, before its threads or torch's are there
 from numba.core.caching import FunctionCache  # noqa: E402
+from numba.extending import intrinsic  # noqa: E402
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -57,9 +58,39 @@ def fast(function: Function) -> Function:
     return _cached(function, fastmath=REORDERED)
 
 
+def in_order(function: Function) -> Function:
+    """As above, where sums are taken as they are written: for loops that are vectorised without reordering any."""
+    return _cached(function, fastmath=REORDERED - {"reassoc"})
+
+
 def estimated(function: Function) -> Function:
     """As above, where a reciprocal root may be an estimate with a step of Newton's."""
     return _cached(function, fastmath=True)
+
+
+WIDE = '"prefer-vector-width"="512"'
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _wide_vectors(typing: Any) -> Any:
+    """Called within a parallel loop: the compiler may use the widest vectors that the processor has; by itself it takes
+    half of that. Only for loops in which each number stays in its place: where numbers are summed over the places of a
+    vector, other bits would come of it."""
+
+    def generate(context: Any, builder: Any, *_: Any) -> Any:
+        attributes = builder.function.attributes
+        if isinstance(attributes, set):  # llvmlite's own `add` refuses what it does not know
+            set.update(attributes, {WIDE})
+        return context.get_dummy_value()
+
+    return numba.types.void(), generate
+
+
+def _nothing() -> None:
+    """Loops that are plain Python have no vectors."""
+
+
+wide_vectors: Any = _nothing if numba.config.DISABLE_JIT else _wide_vectors
 
 
 def inline(function: Function) -> Function:
