@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import optuna
 import pytest
 
-from fedlu.config import METHODS, Settings, read_space, resolve
+from fedlu.config import METHODS, RECIPES, Settings, read_space, resolve
 from fedlu.errors import InputError
 from fedlu.federated.rounds import DivergedError
 from fedlu.graph import partition, read, save
@@ -73,6 +76,57 @@ def test_all_methods_are_tuned_alike_and_fedlu_has_its_own() -> None:
     assert set(fede) < set(fedlu)
     assert {key: fedlu[key] for key in fede} == fede
     assert {"teach_local", "teach_global", "warm_rounds"} <= set(fedlu) - set(fede)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", read_space()["models"])
+def test_the_recipe_is_a_place_of_its_space(recipe: str, method: str, model: str) -> None:
+    """So that the sampler can learn from the first trial; and a share gives the recipe's whole number again."""
+    settings = resolve(recipe, method=method, model=model)
+    start = tuning.place_of(settings, space_of(method, model))
+    for key, declared in space_of(method, model).items():
+        entry = tuning.holding(declared, start[key])
+        inside = start[key] in entry["choices"] if "choices" in entry else entry["low"] <= start[key] <= entry["high"]
+        assert inside or (entry["log"] and start[key] == 0.0), key
+        kept = entry["choices"] if "choices" in entry else (entry["low"], entry["high"])
+        old = declared["choices"] if "choices" in declared else (declared["low"], declared["high"])
+        assert min(kept) <= min(old) <= max(old) <= max(kept)  # never narrower
+    assert resolve(recipe, method=method, model=model, overrides=start) == settings
+
+
+def test_a_short_study_looks_near_the_recipe(nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the recipe the best of all, what follows the random trials is nearer to it than these are."""
+
+    def learn(*_: Any, **given: Any) -> dict[str, Any]:
+        distance = abs(math.log(float(given.get("learning_rate", 3e-3)) / 3e-3))
+        return {"valid": {"global": {"weighted": {"mrr": 1 / (1 + distance)}}}}
+
+    monkeypatch.setattr(runs, "learn", learn)
+    near, random = [], []
+    for seed in range(3):
+        found = tune(nations, tmp_path / str(seed), method="fede", trials=8, seed=seed).trials
+        rates = [abs(math.log(trial.settings["learning_rate"] / 3e-3)) for trial in found[1:]]
+        random += rates[: tuning.RANDOM_TRIALS - 1]
+        near += rates[tuning.RANDOM_TRIALS - 1 :]
+    assert np.mean(near) < 0.7 * np.mean(random)
+
+
+def test_it_was_killed_before_its_first_trial_began(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretended: list[dict[str, Any]]
+) -> None:
+    """The place of the recipe is written down, its trial not yet asked for."""
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "ask", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tune(nations, tmp_path / "study", method="fede", trials=3)
+    found = tune(nations, tmp_path / "study", method="fede", trials=3)
+    assert found.trials == tune(nations, tmp_path / "whole", method="fede", trials=3).trials
+    assert [trial.number for trial in found.trials] == [0, 1, 2]
 
 
 def test_it_finds_what_is_good_and_sees_valid_alone(

@@ -98,8 +98,9 @@ def tune(
 ) -> None:
     """Search for settings, judged by valid MRR alone, over a space that is declared for each method and model.
 
-    The first trial is the recipe as it is. The study goes on where it was stopped, or gets more trials. Give the
-    best.toml that it leaves to `fedlu reproduce --tuned`.
+    The first trial is the recipe as it is, the next three are random places, and then it is tried what a model of the
+    trials so far (a Gaussian process) thinks is best. The study goes on where it was stopped, or gets more trials.
+    Give the best.toml that it leaves to `fedlu reproduce --tuned`.
 
     Examples:
 

@@ -5,7 +5,8 @@
     STUDY/trials/0003      the run of a trial; its checkpoint is deleted once it is judged
     STUDY/best.toml        the best settings, for `fedlu reproduce --tuned`
 
-The first trial is the recipe as it is. What the sampler proposes depends on the seed and the trials before alone, so a
+The first trial is the recipe as it is, and the sampler knows where that is in the space: after a few random places, it
+looks near the best ones. What it proposes depends on the seed and the trials before alone, so a
 study that was stopped, or killed, goes on as if it had not been: a trial that had begun is a run, and is resumed.
 """
 
@@ -24,13 +25,15 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlu.config import read_space, resolve
+from fedlu.config import SHARES, Settings, read_space, resolve
 from fedlu.errors import FedluError, InputError
 from fedlu.graph import federation as federations
 from fedlu.results import files, runs
 
 Space = dict[str, dict[str, Any]]
 """By setting: low and high (and log, whole), or choices."""
+RANDOM_TRIALS = 4
+"""The recipe's among them; after them, places like the best ones are tried."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +71,18 @@ def tune(
     out, held = Path(out), dict(overrides or {})
     if trials < 1:
         raise InputError(f"trials = {trials}", remedy="give at least 1")
-    resolve(recipe, method=method, model=model, overrides={**held, "seed": seed})  # refuses what cannot be
-    space = {key: found for key, found in space_of(method, model).items() if key not in held}
-    if not space:
+    settings = resolve(recipe, method=method, model=model, overrides={**held, "seed": seed})  # refuses what cannot be
+    declared = {key: found for key, found in space_of(method, model).items() if key not in held}
+    if not declared:
         raise InputError("nothing is left to tune", remedy="hold fewer settings with --set")
+    start = place_of(settings, declared)
+    space = {key: holding(entry, start[key]) for key, entry in declared.items()}
     data = federations.load(federation)
     facts = {"method": method, "model": model, "recipe": recipe, "seed": seed, "held": held, "space": space}
     _open(out, {**facts, "federation": data.name, "fingerprint": data.fingerprint})
     with files.alone(out):
         study = _study(out)
-        while (trial := _next(study, space, trials, seed)) is not None:
-            settings = settings_of(trial.params)
+        while (trial := _next(study, space, start, trials, seed)) is not None:
             folder = out / "trials" / f"{trial.number:04}"
             try:
                 metrics = runs.learn(
@@ -90,7 +94,7 @@ def tune(
                     resume=(folder / "config.json").is_file(),
                     watch=watch,
                     splits=("valid",),
-                    **{**held, **settings, "seed": seed},
+                    **{**held, **tried_in(trial), "seed": seed},
                 )
                 study.tell(trial.number, judge(metrics))
             except InputError:
@@ -115,12 +119,36 @@ def judge(metrics: dict[str, Any]) -> float:
 
 
 def space_of(method: str, model: str) -> Space:
-    """What is tuned for every method, for this model, and for this method; each stronger than the one before."""
+    """What is tuned for every method, for this model, for this method, and for this method of this model; each stronger
+    than the one before."""
     text = read_space()
     own = text["models"].get(model)
     if own is None:
         raise InputError(f"no space for {model!r}", remedy=f"choose one of {', '.join(text['models'])}")
-    return {**text["every"], **own, **text["methods"].get(method, {})}
+    of_method = dict(text["methods"].get(method, {}))
+    of_both = of_method.pop("models", {}).get(model, {})
+    return {**text["every"], **own, **of_method, **of_both}
+
+
+def place_of(settings: Settings, space: Space) -> dict[str, Any]:
+    """Where a recipe stands in the space; what may be a share of another setting is one."""
+    found = {key: getattr(settings, key) for key in space}
+    shares = {key: found[key] / getattr(settings, whole) for key, whole in SHARES.items() if key in found}
+    return {**found, **shares}
+
+
+def holding(entry: dict[str, Any], value: Any) -> dict[str, Any]:
+    """A part of the space, made wider, if it has to be, for the recipe's value."""
+    if "choices" in entry:
+        return entry if value in entry["choices"] else {**entry, "choices": [*entry["choices"], value]}
+    if entry.get("log") and not value > 0:  # no place for "off" there: as near to it as there is
+        return entry
+    return {**entry, "low": min(entry["low"], value), "high": max(entry["high"], value)}
+
+
+def tried_in(trial: FrozenTrial) -> dict[str, Any]:
+    """The settings of a trial; the first is the recipe, to which nothing is set."""
+    return settings_of(trial.params) if trial.number else {}
 
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,22 +173,29 @@ def _study(out: Path) -> optuna.Study:
     return optuna.create_study(study_name="fedlu", storage=storage, direction="maximize", load_if_exists=True)
 
 
-def _next(study: optuna.Study, space: Space, trials: int, seed: int) -> FrozenTrial | None:
+def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int, seed: int) -> FrozenTrial | None:
     """A trial that was begun and not judged, or else a new one; None if there are enough."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         if trial.number == 0 or set(trial.params) == set(space):
             return trial
         study.tell(trial.number, state=TrialState.FAIL)  # killed while it was thought up
-    number = len(study.trials)
+    number = sum(trial.state != TrialState.WAITING for trial in study.trials)
     if number >= trials:
         return None
-    study.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + number, n_startup_trials=5)
-    study.ask({key: _distribution(entry) for key, entry in space.items()} if number else None)
+    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + number, n_startup_trials=RANDOM_TRIALS)
+    if number == 0:
+        place = {key: _clipped(entry, start[key]) for key, entry in space.items()}
+        study.enqueue_trial(place, skip_if_exists=True)
+    study.ask({key: _distribution(entry) for key, entry in space.items()})
     return study.trials[number]
 
 
+def _clipped(entry: dict[str, Any], value: Any) -> Any:
+    return value if "choices" in entry else min(max(value, entry["low"]), entry["high"])
+
+
 def _found(study: optuna.Study) -> Study:
-    trials = tuple(Trial(trial.number, settings_of(trial.params), trial.value) for trial in study.trials)
+    trials = tuple(Trial(trial.number, tried_in(trial), trial.value) for trial in study.trials)
     good = [trial for trial in trials if trial.mrr is not None]
     if not good:
         raise InputError("every trial failed", remedy="try smaller learning rates: hold learning_rate with --set")
