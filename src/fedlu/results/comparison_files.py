@@ -117,6 +117,8 @@ def latex(comparison: Comparison) -> str:
     lines += [r"\bottomrule", r"\end{tabular}"]
     if comparison.table == "link-prediction":
         lines.append(r"\par The best and second best are \textbf{bold} and \underline{underlined}.")
+    if comparison.missing:  # else the best of those who were there would pass for the best of all
+        lines.append(rf"\par Not there: {_escaped('; '.join(comparison.missing))}.")
     return "\n".join([*lines, r"\end{table*}"]) + "\n"
 
 
