@@ -10,8 +10,10 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import fedlu
 from benchmarks.report import report
@@ -21,7 +23,7 @@ from fedlu.federated.client import Client
 from fedlu.federated.server import Server
 from fedlu.learning import local_training
 from fedlu.learning.local_training import Learner, Pass, Teaching
-from fedlu.results import runs
+from fedlu.results import checkpoints
 
 PARTS: list[tuple[str, Any, str]] = [
     ("sampling", Sampler, "batch"),
@@ -34,7 +36,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("update", Learner, "_apply_relations"),
     ("evaluation", Client, "measure"),
     ("aggregation", Server, "aggregate"),
-    ("checkpoint", runs, "save_checkpoint"),
+    ("checkpoint", checkpoints, "save"),
 ]
 """None of them is called within another, but for scores while evaluating, which are `compare_all`'s."""
 
@@ -50,19 +52,24 @@ def timed(function: Callable[..., Any], part: str, spent: dict[str, float]) -> C
     return wrapper
 
 
+def seconds_by_part(federation: str | Path, **settings: Any) -> dict[str, float]:
+    """Of a whole run, the last ranking included; "all else" is what no part has."""
+    spent: dict[str, float] = defaultdict(float)
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        for part, owner, name in PARTS:
+            stack.enter_context(patch.object(owner, name, timed(getattr(owner, name), part, spent)))
+        metrics = fedlu.learn(federation, out=Path(folder) / "run", **settings)
+    return {**spent, "all else": sum(metrics["seconds"].values()) - sum(spent.values())}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("federation")
     parser.add_argument("--model", default="TransE")
     parser.add_argument("--rounds", type=int, default=10)
     asked = parser.parse_args()
-    spent: dict[str, float] = defaultdict(float)
-    for part, owner, name in PARTS:
-        setattr(owner, name, timed(getattr(owner, name), part, spent))
-    with tempfile.TemporaryDirectory() as folder:
-        metrics = fedlu.learn(asked.federation, model=asked.model, rounds=asked.rounds, out=Path(folder) / "run")
-    whole = sum(metrics["seconds"].values())
-    spent["all else"] = whole - sum(spent.values())
+    spent = seconds_by_part(asked.federation, model=asked.model, rounds=asked.rounds)
+    whole = sum(spent.values())
     rows: list[dict[str, object]] = [
         {"part": part, "seconds": seconds, "share": seconds / whole} for part, seconds in spent.items()
     ]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import plainly
+from benchmarks import plainly, profile
 from fedlu.embedding.formulas import Formulas
 from fedlu.embedding.losses import contrastive_formula, distillation_formula
 from fedlu.embedding.ranking import Side
+from fedlu.graph import partition, read, save
 
 FOLDER = Path(plainly.__file__).parent
 
@@ -44,3 +45,13 @@ def test_a_plain_step_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     speed = plainly.triples_per_second("RotatE", steps=2)
     assert np.isfinite(speed)
     assert speed > 0
+
+
+def test_a_profile_has_all_parts_of_a_run(tmp_path: Path) -> None:
+    """Each is found by name, so a name that moved would be missed; and what no part has is no more than the whole."""
+    before = [getattr(owner, name) for _, owner, name in profile.PARTS]
+    save(partition(read("nations"), clients=2, by="random"), tmp_path / "nations", {})
+    found = profile.seconds_by_part(tmp_path / "nations", rounds=4, warm_rounds=2, dimension=8, evaluate_every=2)
+    assert set(found) == {part for part, _, _ in profile.PARTS} | {"all else"}
+    assert all(seconds > 0 for seconds in found.values())
+    assert [getattr(owner, name) for _, owner, name in profile.PARTS] == before  # as it was
