@@ -25,7 +25,7 @@ from fedlu.flare.provisioning import Person, Plan, Site, init
 from fedlu.graph import Federation, save
 from tests import same_bits
 
-PATIENCE = float(os.environ.get("FEDLU_TEST_PATIENCE", "240"))
+PATIENCE = float(os.environ.get("FEDLU_TEST_PATIENCE", "480"))
 """Seconds that a test waits for anything; a busy machine is slow."""
 
 LONG = pytest.mark.skipif(
