@@ -196,13 +196,18 @@ def read_space() -> dict[str, Any]:
     return tomllib.loads(_package_text("space"))
 
 
+def layers(text: dict[str, Any], method: str, model: str) -> list[dict[str, Any]]:
+    """What a recipe, or the space, says of a model, of a method, and of both; each stronger than the one before."""
+    of_method = text.get("methods", {}).get(method, {})
+    found = [text.get("models", {}).get(model, {}), of_method, of_method.get("models", {}).get(model, {})]
+    return [{key: value for key, value in table.items() if key != "models"} for table in found]
+
+
 def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] | None = None) -> Settings:
     """A recipe, what it says of this model and this method, and overrides, each stronger than the one before."""
     known = {field.name: field for field in fields(Settings)}
     text = read_recipe(recipe)
-    of_method = text.get("methods", {}).get(method, {})
-    of_both = of_method.get("models", {}).get(model, {})
-    tables = [text, text.get("models", {}).get(model, {}), of_method, of_both, overrides or {}]
+    tables = [text, *layers(text, method, model), overrides or {}]
     values: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():

@@ -25,15 +25,15 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlu.config import SHARES, Settings, read_space, resolve
+from fedlu.config import SHARES, Settings, layers, read_space, resolve
 from fedlu.errors import FedluError, InputError
 from fedlu.graph import federation as federations
 from fedlu.results import files, runs
 
 Space = dict[str, dict[str, Any]]
 """By setting: low and high (and log, whole), or choices."""
-RANDOM_TRIALS = 4
-"""The recipe's among them; after them, places like the best ones are tried."""
+FIRST_TRIALS = 4
+"""The recipe and random places; after them, places like the best ones are tried."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,10 @@ def space_of(method: str, model: str) -> Space:
     """What is tuned for every method, for this model, for this method, and for this method of this model; each stronger
     than the one before."""
     text = read_space()
-    own = text["models"].get(model)
-    if own is None:
+    if model not in text["models"]:
         raise InputError(f"no space for {model!r}", remedy=f"choose one of {', '.join(text['models'])}")
-    of_method = dict(text["methods"].get(method, {}))
-    of_both = of_method.pop("models", {}).get(model, {})
-    return {**text["every"], **own, **of_method, **of_both}
+    of_model, of_method, of_both = layers(text, method, model)
+    return {**text["every"], **of_model, **of_method, **of_both}
 
 
 def place_of(settings: Settings, space: Space) -> dict[str, Any]:
@@ -141,8 +139,6 @@ def holding(entry: dict[str, Any], value: Any) -> dict[str, Any]:
     """A part of the space, made wider, if it has to be, for the recipe's value."""
     if "choices" in entry:
         return entry if value in entry["choices"] else {**entry, "choices": [*entry["choices"], value]}
-    if entry.get("log") and not value > 0:  # no place for "off" there: as near to it as there is
-        return entry
     return {**entry, "low": min(entry["low"], value), "high": max(entry["high"], value)}
 
 
@@ -182,16 +178,11 @@ def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int,
     number = sum(trial.state != TrialState.WAITING for trial in study.trials)
     if number >= trials:
         return None
-    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + number, n_startup_trials=RANDOM_TRIALS)
+    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + number, n_startup_trials=FIRST_TRIALS)
     if number == 0:
-        place = {key: _clipped(entry, start[key]) for key, entry in space.items()}
-        study.enqueue_trial(place, skip_if_exists=True)
+        study.enqueue_trial(start, skip_if_exists=True)
     study.ask({key: _distribution(entry) for key, entry in space.items()})
     return study.trials[number]
-
-
-def _clipped(entry: dict[str, Any], value: Any) -> Any:
-    return value if "choices" in entry else min(max(value, entry["low"]), entry["high"])
 
 
 def _found(study: optuna.Study) -> Study:
