@@ -45,16 +45,16 @@ def test_the_board_shows_every_cell() -> None:
     states = {
         Cell("TransE", "fede", 0): State("done", "", 12.0),
         Cell("TransE", "fedlu", 0): State("running", "7/45 0.301 0.312"),
-        Cell("RotatE", "fede", 0): State("left out", "about 900 s"),
-        Cell("RotatE", "fedlu", 0): State("waiting", "about 30 s"),
+        Cell("RotatE", "fede", 0): State("left out", "~900 s"),
+        Cell("RotatE", "fedlu", 0): State("waiting", "~30 s"),
     }
     table = MatrixBoard().table(states)
     assert table.title == "1 of 4 cells done"
     columns = [list(column.cells) for column in table.columns]
     assert columns == [
         ["TransE, seed 0", "RotatE, seed 0"],
-        ["✓ 12 s", "– about 900 s"],
-        ["▶ 7/45 0.301 0.312", "· about 30 s"],
+        ["✓ 12 s", "– ~900 s"],
+        ["▶ 7/45 0.301 0.312", "· ~30 s"],
     ]
 
 

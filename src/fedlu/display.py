@@ -249,15 +249,18 @@ class MatrixBoard:
                 notes.print(f"{cell.name}: {state.what}, {said}")
 
     def table(self, states: States) -> Table:
-        """A row for each model and seed, a column for each method."""
+        """A row for each model, a column for each method; of the seed that is at work, since a screen holds no more."""
+        done = sum(state.what == "done" for state in states.values())
+        title = f"{done} of {len(states)} cells done"
+        seed = min((cell.seed for cell, each in states.items() if each.what in ("waiting", "running")), default=0)
+        states = {cell: state for cell, state in states.items() if cell.seed == seed}
         kinds = list(dict.fromkeys((cell.method, cell.variant) for cell in states))
-        table = Table(title=f"{sum(state.what == 'done' for state in states.values())} of {len(states)} cells done")
+        table = Table(title=title)
         table.add_column("")
         for method, variant in kinds:
             table.add_column(f"{method}: {variant}" if variant else method)
-        for model, seed in dict.fromkeys((cell.model, cell.seed) for cell in states):
-            mine = {(cell.method, cell.variant): each for cell, each in states.items()
-                    if (cell.model, cell.seed) == (model, seed)}  # fmt: skip
+        for model in dict.fromkeys(cell.model for cell in states):
+            mine = {(cell.method, cell.variant): each for cell, each in states.items() if cell.model == model}
             cells = []
             for kind in kinds:
                 state = mine[kind]

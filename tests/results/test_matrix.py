@@ -7,16 +7,19 @@ import io
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedlu.errors import InputError
+from fedlu.errors import InputError, ScoreError
 from fedlu.federated.rounds import DivergedError
 from fedlu.graph import partition, read, save
 from fedlu.results import estimates, matrix, runs
@@ -36,6 +39,17 @@ def nations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def matrix_of(nations: Path, out: Path, **changes: Any) -> Matrix:
     options = {"table": "link-prediction", "models": ("TransE",), "methods": ("fede", "fedlu"), "overrides": QUICK}
     return Matrix(federation=nations, out=out, **{**options, **changes})
+
+
+def diverging(real: Callable[..., Any], method: str) -> Callable[..., Any]:
+    """Learning that diverges with one method."""
+
+    def learn(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["method"] == method:
+            raise DivergedError("round 1: the global loss of client-0 is nan")
+        return real(*args, **kwargs)
+
+    return learn
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -139,6 +153,7 @@ def test_a_cell_of_an_older_recipe_does_not_stand_beside_newer_ones(nations: Pat
         ({"models": ()}, "no models are named; name at least one"),
         ({"models": ("TransX",)}, "no model 'TransX'"),
         ({"seeds": 0}, "seeds = 0"),
+        ({"table": "unlearning", "goal": "hide"}, "no goal 'hide'; choose from indistinguishable, suppress"),
         ({"overrides": {**QUICK, "warm_rounds": "9"}}, "warm_rounds = 9 of rounds = 4"),
         ({"table": "unlearning", "methods": ("centralized",)}, "centralized cannot forget"),
     ],
@@ -160,14 +175,7 @@ def test_forgetting_needs_forget_sets(tmp_path: Path) -> None:
 def test_a_cell_that_fails_does_not_stop_the_others(
     nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = runs.learn
-
-    def learn(*args: Any, **kwargs: Any) -> Any:
-        if kwargs["method"] == "fede":
-            raise DivergedError("round 1: the global loss of client-0 is nan")
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(runs, "learn", learn)
+    monkeypatch.setattr(runs, "learn", diverging(runs.learn, "fede"))
     done = reproduce(matrix_of(nations, tmp_path / "out"))
     assert [state.what for state in done.states.values()] == ["failed", "done"]
     text = (tmp_path / "out" / "link-prediction.md").read_text()
@@ -177,7 +185,88 @@ def test_a_cell_that_fails_does_not_stop_the_others(
     assert [state.what for state in again.states.values()] == ["done", "done"]
 
 
+def test_tables_are_of_all_that_is_there_in_the_papers_order(nations: Path, tmp_path: Path) -> None:
+    """A command that adds a cell does not take the others out of the table."""
+    out = tmp_path / "out"
+    reproduce(matrix_of(nations, out, models=("RotatE",), methods=("fedlu",)), paper="C3")
+    reproduce(matrix_of(nations, out, models=("TransE",), methods=("fede",), seeds=2), paper="C3")
+    found = [(row["model"], row["method"], row["view"], row["seeds"]) for row in rows_of(out / "link-prediction.csv")]
+    assert list(dict.fromkeys(found)) == [
+        *(("TransE", "fede", view, "2") for view in ("local", "global", "blend")),
+        *(("RotatE", "fedlu", view, "1") for view in ("local", "global", "blend")),
+    ]
+    runs_measured = [(row["model"], row["seed"]) for row in rows_of(out / "convergence.csv")]
+    assert runs_measured == [("TransE", "0"), ("RotatE", "0"), ("TransE", "1")]
+
+
+def test_tables_say_how_they_were_made(nations: Path, tmp_path: Path) -> None:
+    tuned = {"fede": {"TransE": {"margin": 4.5}}}
+    done = reproduce(matrix_of(nations, tmp_path / "out", methods=("fede",), tuned=tuned))
+    how = "recipe fast, dimension=8, rounds=4, evaluate_every=2, warm_rounds=1, negatives=16, tuned: fede TransE"
+    assert (tmp_path / "out" / "link-prediction.md").read_text().splitlines()[0].endswith(how)
+    assert how.replace("_", r"\_") in (tmp_path / "out" / "link-prediction.tex").read_text()
+    row = rows_of(tmp_path / "out" / "link-prediction.csv")[0]
+    settings = " ".join(f"{key}={value}" for key, value in QUICK.items())
+    assert (row["settings"], row["tuned"], row["goal"]) == (settings, "fede TransE", "")
+    assert done.comparison.stem == "link-prediction"
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"test": {'])
+def test_damaged_metrics_are_made_again(nations: Path, tmp_path: Path, damage: str) -> None:
+    mine = matrix_of(nations, tmp_path / "out", methods=("fede",))
+    carry_out(mine)
+    path = mine.folder(mine.cells()[0]) / "metrics.json"
+    before = json.loads(path.read_text())
+    path.write_text(damage)
+    assert [state.what for state in carry_out(mine, budget=1e6).values()] == ["done"]
+    after = json.loads(path.read_text())
+    assert after["test"] == before["test"]
+
+
+@pytest.mark.parametrize("damaged", ["config.json", "state.json"])
+def test_a_damaged_cell_does_not_stop_the_others(nations: Path, tmp_path: Path, damaged: str) -> None:
+    mine = matrix_of(nations, tmp_path / "out")
+    first, second = mine.cells()
+    carry_out(matrix_of(nations, tmp_path / "out", methods=("fede",)))
+    (mine.folder(first) / "metrics.json").unlink()
+    (mine.folder(first) / damaged).write_text("{")
+    done = reproduce(mine)
+    assert [state.what for state in done.states.values()] == ["failed", "done"]
+    said = next(iter(done.comparison.missing))
+    assert said.startswith("TransE-fede-0: failed (")
+    assert f"delete {mine.folder(first)}, and repeat" in said
+    assert {line.method for line in done.comparison.lines} == {"fedlu"}
+
+
+@pytest.mark.parametrize("text", [None, '{"round": 1'])
+def test_lost_events_are_named(nations: Path, tmp_path: Path, text: str | None) -> None:
+    mine = matrix_of(nations, tmp_path / "out", methods=("fede",))
+    carry_out(mine)
+    path = mine.folder(mine.cells()[0]) / "events.jsonl"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(InputError, match=r"events.jsonl: no events of a run .* delete .*TransE-fede-0, and repeat"):
+        reproduce(mine)
+
+
+def test_no_runs_within_the_data(tmp_path: Path) -> None:
+    """They would be taken for clients."""
+    data = tmp_path / "data"
+    save(partition(read("nations"), clients=2, by="random"), data, {})
+    for out in (data / "out", data / "client-0" / "out"):
+        with pytest.raises(InputError, match="out: is inside the data; choose an --out beside it"):
+            carry_out(matrix_of(data, out, methods=("fede",)))
+        with pytest.raises(InputError, match="out: is inside the data"):
+            runs.learn(data, out=out, **QUICK)
+        assert not out.exists()
+
+
 # --- killed
+
+
+def test_killed_before_it_said_what_it_is(nations: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".matrix.json.part").write_text("{")
+    assert [state.what for state in carry_out(matrix_of(nations, tmp_path / "out", methods=("fede",))).values()]
 
 
 SLOW = [f"--set={key}={value}" for key, value in {**QUICK, "rounds": "20", "patience": "20"}.items()]
@@ -266,7 +355,11 @@ def test_unlearning_and_ablation_share_their_runs(
     assert learned == ["TransE-fedlu-0", "TransE-fedlu-0-retrained"]
     assert all(state.what == "done" for state in again.states.values())
     assert r"forget $\downarrow$ Hits@1" in (out / "unlearning.tex").read_text()
+    papers_goal = (out / "unlearning.md").read_text()
+    assert "goal suppress" in papers_goal
     other = reproduce(matrix_of(nations, out, table="unlearning", methods=("fedlu",), goal="indistinguishable"))
+    assert (out / "unlearning.md").read_text() == papers_goal
+    assert "goal indistinguishable" in (out / "unlearning-indistinguishable.md").read_text()
     assert all(state.what == "done" for state in other.states.values())
     again_audited = json.loads((out / "runs" / "TransE-fedlu-0-indistinguishable" / "audit.json").read_text())
     assert again_audited["retrained"] == audit["retrained"]
@@ -275,7 +368,69 @@ def test_unlearning_and_ablation_share_their_runs(
     assert len(events) == int(QUICK["rounds"])  # trained once, for both goals
 
 
+def test_what_forgot_from_an_older_run_does_not_stand_beside_newer_ones(nations: Path, tmp_path: Path) -> None:
+    mine = matrix_of(nations, tmp_path / "out", table="ablation", methods=("fedlu",))
+    whole = [cell for cell in mine.cells() if cell.variant in ("", "whole")]
+    for cell in whole:
+        mine.folder(cell).mkdir(parents=True)
+        settings = {**asdict(mine.settings(cell)), "margin": 12.5 if cell.variant else 8.0}
+        (mine.folder(cell) / "config.json").write_text(json.dumps({"settings": settings}))
+    with pytest.raises(InputError, match=r"fedlu-0-suppress: was learned when the recipe was another: margin was 12"):
+        matrix._refuse_stale(mine)
+    (mine.folder(whole[1]) / "config.json").write_text(json.dumps({"settings": asdict(mine.settings(whole[1]))}))
+    matrix._refuse_stale(mine)
+    shutil.rmtree(mine.folder(whole[0]))
+    with pytest.raises(InputError, match="fedlu-0-suppress: the run that it forgot from is gone; delete that folder"):
+        matrix._refuse_stale(mine)
+
+
+def test_data_that_moved_is_found_where_one_says(nations: Path, tmp_path: Path) -> None:
+    shutil.copytree(nations, tmp_path / "old" / "nations")
+    carry_out(matrix_of(tmp_path / "old" / "nations", tmp_path / "out", methods=("fedlu",)))
+    (tmp_path / "old").rename(tmp_path / "new")
+    mine = matrix_of(tmp_path / "new" / "nations", tmp_path / "out", table="unlearning", methods=("fedlu",))
+    assert [state.what for state in carry_out(mine).values()] == ["done", "done"]
+
+
 # --- budget
+
+
+def test_settings_that_diverge_fail_within_a_budget_as_without(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(data: Any, settings: Any) -> float:
+        if settings.method == "fede":
+            raise ScoreError("the model scores some triples NaN")
+        return 1.0
+
+    monkeypatch.setattr(estimates, "probe", probe)
+    monkeypatch.setattr(matrix.runs, "learn", diverging(runs.learn, "fede"))
+    done = carry_out(matrix_of(nations, tmp_path / "out"), budget=1000.0)
+    assert [state.what for state in done.values()] == ["failed", "done"]
+
+
+def test_an_audit_is_in_the_estimate(nations: Path, tmp_path: Path) -> None:
+    """What is left of a cell: forgetting, auditing, re-training, as they were measured."""
+    mine = matrix_of(nations, tmp_path / "out", table="unlearning", methods=("fedlu",), seeds=2)
+    learned, forgot = mine.cells()[:2]
+    for cell, name, facts in (
+        (learned, "metrics.json", {"seconds": {"learning": 90.0, "final_evaluation": 10.0}}),
+        (
+            forgot,
+            "audit.json",
+            {"cost": {"forgetting seconds": 30.0, "audit seconds": 97.0, "retraining seconds": 90.0}},
+        ),
+    ):
+        mine.folder(cell).mkdir(parents=True)
+        (mine.folder(cell) / name).write_text(json.dumps(facts))
+    found = estimates.Estimates(matrix.check(mine), mine.settings, mine.folder, mine.retrained)
+    second = mine.cells()[3]
+    assert found.seconds(second) == pytest.approx(30 + 7 + 100)
+    mine.folder(second).mkdir(parents=True)
+    (mine.folder(second) / "forgetting.json").write_text("{}")
+    assert found.seconds(second) == pytest.approx(7 + 100)
+    alone = estimates.Estimates(matrix.check(mine), mine.settings, mine.folder)
+    assert alone.seconds(second) == pytest.approx(7)
 
 
 def test_a_budget_leaves_out_what_does_not_fit(nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +496,7 @@ def test_budgets_that_are_none(text: str) -> None:
 
 def test_tuned_settings_reach_their_cells_alone(nations: Path, tmp_path: Path) -> None:
     (tmp_path / "best.toml").write_text('about = "x"\n[methods.fede.models."TransE"]\nmargin = 4.5\nrounds = 3\n')
-    tuned = read_tuned([tmp_path / "best.toml"])
+    tuned = read_tuned([tmp_path / "best.toml"], "fast")
     mine = matrix_of(nations, tmp_path / "out", tuned=tuned)
     carry_out(mine)
     margin, rounds = (
@@ -352,11 +507,29 @@ def test_tuned_settings_reach_their_cells_alone(nations: Path, tmp_path: Path) -
     assert rounds == [4, 4]  # --set is stronger
 
 
-@pytest.mark.parametrize("text", ["margin = 3\n", "[methods", "methods = 3\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "margin = 3\n",
+        "[methods",
+        "methods = 3\n",
+        "[methods]\nfede = 3\n",
+        "[methods.fede]\nlearning_rate = 0.01\n",  # as in a recipe; it would be ignored
+        "[methods.fede.models]\nTransE = 3\n",
+        "[methods.fdee.models.TransE]\nmargin = 3\n",
+    ],
+)
 def test_tuned_settings_that_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "best.toml").write_text(text)
     with pytest.raises(InputError, match=r"best.toml: not"):
-        read_tuned([tmp_path / "best.toml"])
+        read_tuned([tmp_path / "best.toml"], "fast")
+
+
+def test_tuned_settings_go_with_their_recipe(tmp_path: Path) -> None:
+    (tmp_path / "best.toml").write_text('recipe = "strong"\n[methods.fede.models.TransE]\nmargin = 4.5\n')
+    assert read_tuned([tmp_path / "best.toml"], "strong") == {"fede": {"TransE": {"margin": 4.5}}}
+    with pytest.raises(InputError, match=r"best.toml: was tuned with recipe strong; give the same as --recipe"):
+        read_tuned([tmp_path / "best.toml"], "fast")
 
 
 def test_names_of_cells_are_names_of_folders() -> None:

@@ -130,6 +130,43 @@ def test_it_was_killed_before_its_first_trial_began(
     assert [trial.number for trial in found.trials] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("trial", [0, 2, 5])
+def test_a_trial_killed_while_it_was_thought_up_is_thought_up_again(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretended: list[dict[str, Any]], trial: int
+) -> None:
+    """Killed between two of its settings: as many trials as without, and the same ones."""
+    whole = tune(nations, tmp_path / "whole", method="fede", trials=7)
+    real, asked = optuna.Trial._suggest, 0
+
+    def suggest(self: optuna.Trial, name: str, distribution: Any) -> Any:
+        nonlocal asked
+        asked += self.number == trial
+        if asked == 3:
+            raise KeyboardInterrupt
+        return real(self, name, distribution)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Trial, "_suggest", suggest)
+        with pytest.raises(KeyboardInterrupt):
+            tune(nations, tmp_path / "killed", method="fede", trials=7)
+    assert tune(nations, tmp_path / "killed", method="fede", trials=7).trials == whole.trials
+    assert len(pretended) == 14
+
+
+def test_killed_while_it_wrote_its_journal(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretended: list[dict[str, Any]]
+) -> None:
+    """Optuna's lock is left, and half of a line; with a relative --out, too, where the lock is a link to nowhere."""
+    monkeypatch.chdir(tmp_path)
+    whole = tune(nations, "whole", method="fede", trials=3)
+    tune(nations, "killed", method="fede", trials=2)
+    Path("killed/journal.jsonl.lock").symlink_to("killed/journal.jsonl")
+    with Path("killed/journal.jsonl").open("a") as journal:
+        journal.write('{"op_code": 4, "work')
+    assert tune(nations, "killed", method="fede", trials=3).trials == whole.trials
+    assert not Path("killed/journal.jsonl.lock").is_symlink()
+
+
 def test_it_finds_what_is_good_and_sees_valid_alone(
     nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]
 ) -> None:
@@ -140,7 +177,7 @@ def test_it_finds_what_is_good_and_sees_valid_alone(
     assert found.trials[0].mrr == pytest.approx(1 / 3)
     assert abs(found.best.settings["margin"] - 12) < 1.0
     assert found.best.mrr == max(trial.mrr or 0 for trial in found.trials)
-    assert read_tuned([tmp_path / "study" / "best.toml"]) == {"fede": {"TransE": found.best.settings}}
+    assert read_tuned([tmp_path / "study" / "best.toml"], "fast") == {"fede": {"TransE": found.best.settings}}
 
 
 def test_the_study_is_json_and_goes_on(nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]) -> None:
@@ -193,6 +230,7 @@ def test_a_trial_that_diverges_is_only_a_bad_place(
     monkeypatch.setattr(runs, "learn", learn)
     found = tune(nations, tmp_path / "study", method="fede", trials=4)
     assert [trial.mrr is None for trial in found.trials] == [False, True, False, False]
+    assert "learning_rate=" in found.trials[1].said
     assert found.trials[1].said.startswith("failed, ")
 
 
@@ -213,4 +251,7 @@ def test_refusals(nations: Path, tmp_path: Path, pretended: list[dict[str, Any]]
     (tmp_path / "used" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="in use, and not by a study"):
         tune(nations, tmp_path / "used", method="fede", trials=1)
+    with pytest.raises(InputError, match="b: is inside the data; choose an --out beside it"):
+        tune(nations, nations / "b", method="fede", trials=1)
     assert not (tmp_path / "b").exists()
+    assert not (nations / "b").exists()

@@ -65,11 +65,11 @@ def reproduce(
         federation=federation,
         out=out,
         models=_listed(models),
-        methods=_listed(methods or (ALL_METHODS if table == "link-prediction" else "fedlu")),
+        methods=_listed((ALL_METHODS if table == "link-prediction" else "fedlu") if methods is None else methods),
         seeds=seeds,
         recipe=recipe,
         overrides=parse_overrides(settings or []),
-        tuned=read_tuned(tuned or []),
+        tuned=read_tuned(tuned or [], recipe),
         goal=goal,
     )
     seconds = None if budget is None else parse_budget(budget)

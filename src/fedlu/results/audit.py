@@ -62,6 +62,7 @@ def audit(
     *,
     retrain: bool = True,
     retrained: str | Path | None = None,
+    data: str | Path | None = None,
     watch: Watch | None = None,
     **wish: Any,
 ) -> tuple[dict[str, Any], list[Deducible]]:
@@ -70,22 +71,23 @@ def audit(
     Returns the first, and, for the screen alone, the forgotten triples that can still be deduced: client, triple, how.
     `wish` is the request as it was given to `forget`; without one, the federation's forget.txt. The re-trained run is
     kept in `retrained`, so that audits of the same request can share it; by default in the run itself. If that is
-    finished it is used without `retrain`, too: an audit is never replaced by one that shows less.
+    finished it is used without `retrain`, too: an audit is never replaced by one that shows less. `data` says where the
+    federation is now, if it was moved.
     """
     run, start = Path(run), time.perf_counter()
     again = _where_retrained(run, retrained, retrain=retrain)
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
     facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
-    ledger, retained = Ledger.read(run), runs.data_of(run)
-    data, before = federations.load(config["data"]), Path(facts["from"])
-    asked = asked_for(data, before, Wish(**(wish or {"forget_sets": True})))
+    ledger, retained = Ledger.read(run), runs.data_of(run, data)
+    federation, before = federations.load(data or config["data"]), Path(facts["from"])
+    asked = asked_for(federation, before, Wish(**(wish or {"forget_sets": True})))
     listed = wish.get("triples") is not None
     check(ledger, asked, run)
     check_whole(ledger, asked, facts, run, listed=listed)
     if listed:
-        asked = learned_of(data, asked, facts)
-    exhibits, absent = _exhibits(run, before, retained, config, again, watch)
+        asked = learned_of(federation, asked, facts)
+    exhibits, absent = _exhibits(run, (before, data), retained, config, again, watch)
     forget = {client.name: in_ids(client, asked.get(client.name, [])) for client in retained.clients}
     ends = {client.name: ends_of(client, asked.get(client.name, [])) for client in retained.clients}
     views = [view for view in exhibits[0].clients[0].views if view != "blend"]
@@ -154,12 +156,17 @@ def _where_retrained(run: Path, retrained: str | Path | None, *, retrain: bool) 
 
 
 def _exhibits(
-    run: Path, before: Path, retained: Federation, config: dict[str, Any], again: Path | None, watch: Watch | None
+    run: Path,
+    before: tuple[Path, str | Path | None],
+    retained: Federation,
+    config: dict[str, Any],
+    again: Path | None,
+    watch: Watch | None,
 ) -> tuple[list[Exhibit], dict[str, str]]:
-    """The models that there are, and why the others are absent."""
+    """The models that there are, and why the others are absent; `before` is the raw run, and where its data is now."""
     settings, found, absent = Settings(**config["settings"]), [], {}
     try:
-        found.append(Exhibit("raw", _raw(before, retained, settings)))
+        found.append(Exhibit("raw", _raw(*before, retained, settings)))
     except FedluError as gone:
         absent["raw"] = str(gone)
     found.append(Exhibit("forgotten", _party(run, retained, settings)))
@@ -175,9 +182,9 @@ def _party(run: Path, data: Federation, settings: Settings) -> list[Client]:
     return runs.go_on(run, data, settings)[0].clients
 
 
-def _raw(run: Path, retained: Federation, settings: Settings) -> list[Client]:
+def _raw(run: Path, data: str | Path | None, retained: Federation, settings: Settings) -> list[Client]:
     """The tables of the run before, in the ids of what is retained."""
-    before = _party(run, runs.data_of(run), settings)
+    before = _party(run, runs.data_of(run, data), settings)
     after = runs.gather(retained, settings).clients
     for new, old in zip(after, before, strict=True):
         carry_over(new, old)

@@ -71,21 +71,48 @@ class Comparison:
     paper: str
     """What the paper calls the federation; empty if it does not know it."""
     recipe: str
+    settings: dict[str, str]
+    """What was set besides, for every cell."""
+    tuned: tuple[str, ...]
+    """Methods and models that had tuned settings."""
+    goal: str
+    """Of forgetting; empty where nothing was forgotten."""
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
     missing: tuple[str, ...]
     """Cells that are not there, and why."""
 
+    @property
+    def made(self) -> str:
+        """How, in words: recipe, settings, and the rest."""
+        parts = [f"recipe {self.recipe}", *(f"{key}={value}" for key, value in self.settings.items())]
+        parts += [f"tuned: {', '.join(self.tuned)}"] * bool(self.tuned)
+        return ", ".join(parts + [f"goal {self.goal}"] * bool(self.goal))
+
+    @property
+    def stem(self) -> str:
+        """Of its files; the paper's goal of forgetting needs no name."""
+        return self.table if self.goal in ("", "suppress") else f"{self.table}-{self.goal}"
+
     def ranking(self, model: str, column: str, *, ours: bool) -> dict[str, int]:
-        """By label: 1 for the best and 2 for the second best value of a model's block, as the paper marks them."""
+        """By label: 1 for the best and 2 for the second best value of a model's block, as the paper marks them: its own
+        among all of its rows, whether they stand here or not."""
         if self.table != "link-prediction":
             return {}
         lines = [line for line in self.lines if line.model == model and line.shown]
         values = {
             line.label: rounded(line.figures[column].mean if ours else line.figures[column].paper) for line in lines
         }
-        ordered = sorted({value for value in values.values() if value is not None}, reverse=True)[:2]
+        others = [] if ours else _printed_of_all(self.paper, model, column)
+        ordered = sorted({value for value in [*values.values(), *others] if value is not None}, reverse=True)[:2]
         return {label: ordered.index(value) + 1 for label, value in values.items() if value in ordered}
+
+
+def _printed_of_all(name: str, model: str, metric: str) -> list[float | None]:
+    """What the paper has of a model, by all methods, in percent."""
+    rows = [(method, view) for method in METHODS for view in VIEWS_SHOWN.get(method, ("global",))]
+    found = [published.printed("learning", name, model, method, view, "test").get(metric) for method, view in rows]
+    return [rounded(100 * value) for value in found if value is not None]
 
 
 def rounded(value: float | None) -> float | None:
@@ -94,8 +121,9 @@ def rounded(value: float | None) -> float | None:
 
 
 def compare(matrix: Matrix, *, paper: str | None, missing: Sequence[str] = ()) -> Comparison:
-    """Of all cells that are done; `paper` names the paper's federation, where the data does not tell."""
-    facts = files.read_json(matrix.out / "matrix.json")
+    """Of all cells that are done, asked for now or before; `paper` names the paper's federation, where the data does
+    not tell."""
+    facts, matrix = files.read_json(matrix.out / "matrix.json"), matrix.with_all_there()
     name = paper or published.name_of(facts["fingerprint"]) or ""
     lines: list[Line] = []
     for model in matrix.models:
@@ -109,7 +137,18 @@ def compare(matrix: Matrix, *, paper: str | None, missing: Sequence[str] = ()) -
             else:
                 lines += _ablated(matrix, name, [cell for cell in done if cell.variant])
     columns = {"link-prediction": LEARNING, "unlearning": FORGETTING, "ablation": ABLATION}[matrix.table]
-    return Comparison(matrix.table, facts["federation"], name, matrix.recipe, columns, tuple(lines), tuple(missing))
+    return Comparison(
+        matrix.table,
+        facts["federation"],
+        name,
+        matrix.recipe,
+        dict(matrix.overrides),
+        tuple(f"{method} {model}" for method, models in matrix.tuned.items() for model in models),
+        "" if matrix.table == "link-prediction" else matrix.goal,
+        columns,
+        tuple(lines),
+        tuple(missing),
+    )
 
 
 def _learned(matrix: Matrix, name: str, cells: list[Cell]) -> list[Line]:

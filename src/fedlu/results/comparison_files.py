@@ -18,18 +18,19 @@ NOTES = {
     "ablation": "Forget: lower is further from known; test: higher is better. Seconds are of forgetting.",
 }
 CSV_COLUMNS = (
-    *("table", "federation", "paper_name", "recipe", "model", "row", "method", "view", "column"),
+    *("table", "federation", "paper_name", "recipe", "settings", "tuned", "goal"),
+    *("model", "row", "method", "view", "column"),
     *("paper", "ours", "deviation", "difference", "seeds", "seconds", "best"),
 )
 ARROWS = {"forget": "down", "test": "up"}
 
 
 def write(comparison: Comparison, out: Path) -> list[Path]:
-    """OUT/TABLE.md, .csv and .tex; returns where."""
+    """OUT/TABLE.md, .csv and .tex, or TABLE-GOAL.md; returns where."""
     texts = {".md": markdown(comparison), ".csv": as_csv(comparison), ".tex": latex(comparison)}
     paths = []
     for suffix, text in texts.items():
-        path = out / f"{comparison.table}{suffix}"
+        path = out / f"{comparison.stem}{suffix}"
         path.write_text(text, encoding="utf-8")
         paths.append(path)
     return paths
@@ -40,7 +41,7 @@ def write(comparison: Comparison, out: Path) -> list[Path]:
 
 def markdown(comparison: Comparison) -> str:
     paper = f" (the paper's {comparison.paper})" if comparison.paper else ""
-    lines = [f"# {comparison.table}: {comparison.federation}{paper}, recipe {comparison.recipe}", ""]
+    lines = [f"# {comparison.table}: {comparison.federation}{paper}, {comparison.made}", ""]
     lines += [f"In percent. {NOTES[comparison.table]}"]
     if comparison.table == "link-prediction":
         lines[-1] += " Of each column, the best is **bold**, the second best <ins>underlined</ins>."
@@ -85,6 +86,8 @@ def as_csv(comparison: Comparison) -> str:
             place = comparison.ranking(line.model, column, ours=True).get(line.label, "") if line.shown else ""
             numbers = [_number(each) for each in (figure.paper, figure.mean, figure.deviation, figure.difference)]
             about = [comparison.table, comparison.federation, comparison.paper, comparison.recipe]
+            about += [" ".join(f"{key}={value}" for key, value in comparison.settings.items())]
+            about += ["; ".join(comparison.tuned), comparison.goal]
             row = [line.model, line.label, line.method, line.view, column, *numbers]
             out.writerow([*about, *row, len(figure.ours), _seconds(line), place])
     return text.getvalue()
@@ -96,7 +99,7 @@ def as_csv(comparison: Comparison) -> str:
 def latex(comparison: Comparison) -> str:
     """Needs the packages booktabs and multirow."""
     columns = comparison.columns
-    title = f"{comparison.table} on {comparison.federation}, recipe {comparison.recipe}, in percent"
+    title = f"{comparison.table} on {comparison.federation}, {comparison.made}, in percent"
     lines = [
         r"% \usepackage{booktabs,multirow}",
         r"\begin{table*}",

@@ -11,7 +11,9 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedlu.errors import InputError
 from fedlu.results import published
 
 
@@ -46,14 +48,21 @@ class Curve:
 
 def curve_of(run: Path, model: str, method: str, seed: int) -> Curve:
     points, seconds, sent = [], 0.0, 0
-    for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
+    for event in _events(run / "events.jsonl"):
         seconds += event["seconds"]
         sent += sum(event["bytes_up"].values()) + sum(event["bytes_down"].values())
         if event["valid"]:
             mrr = {view: found["weighted"].get("mrr", 0.0) for view, found in event["valid"].items()}
             points.append(Point(event["round"], seconds, sent, mrr))
     return Curve(model, method, seed, tuple(points))
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as bad:
+        remedy = f"delete {path.parent}, and repeat"
+        raise InputError(f"no events of a run ({bad})", where=path, remedy=remedy) from None
 
 
 def target_of(curves: list[Curve], model: str, paper: str, wished: float | None = None) -> tuple[float, str]:

@@ -1,14 +1,16 @@
 """How long a cell of a matrix will take: as long as one of its kind took; or, if none is there yet, by a probe.
 
 A probe trains a client on a few batches and ranks a few triples, with the real settings, and is scaled to all triples
-and rounds. It knows nothing of stopping early, so it says too much rather than too little. Forgetting is taken to last
-as long as learning, until one was measured, and re-training as long as learning did.
+and rounds. It knows nothing of stopping early, so it says too much rather than too little; of settings with which
+nothing can be learned it says nothing, and lets them fail. Forgetting and its audit are taken to last as long as
+learning each, until one was measured, and re-training as long as learning did.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlu.config import Settings
+from fedlu.errors import FedluError, InputError
 from fedlu.federated.client import Client
 from fedlu.federated.messages import Keep, Measure, Train
 from fedlu.graph.federation import Federation
@@ -47,13 +50,11 @@ class Estimates:
             whole, done = self._learning(cell), self._share_done(cell)
             return whole * (1 - done)
         learning = self._learning(cell.learned)
-        forgotten = self._measured_forgetting(cell)
-        forgetting = 0.0 if (self.folder_of(cell) / FORGETTING).is_file() else learning
-        if forgetting and forgotten is not None:
-            forgetting = forgotten
+        forgetting, auditing = self._measured_forgetting(cell) or (learning, learning)
+        needed = auditing if (self.folder_of(cell) / FORGETTING).is_file() else forgetting + auditing
         if self.retrained_of is None or (self.retrained_of(cell) / "metrics.json").is_file():
-            return forgetting
-        return forgetting + learning
+            return needed
+        return needed + learning
 
     def reason(self, cell: Cell) -> str:
         if cell.variant:
@@ -66,29 +67,37 @@ class Estimates:
             return measured
         kind = (cell.model, cell.method)
         if kind not in self.probed:
-            self.probed[kind] = probe(self.data, self.settings_of(cell))
+            try:
+                self.probed[kind] = probe(self.data, self.settings_of(cell))
+            except FedluError:
+                self.probed[kind] = 0.0
         return self.probed[kind]
 
     def _measured(self, cell: Cell) -> float | None:
         """The mean of the seeds that are there."""
-        seeds = [replace(cell, seed=seed) for seed in range(cell.seed + 1)]
-        paths = [path for each in seeds if (path := self.folder_of(each) / "metrics.json").is_file()]
-        found = [sum(files.read_json(path)["seconds"].values()) for path in paths]
+        found = []
+        for seed in range(cell.seed + 1):
+            with suppress(InputError, KeyError):
+                metrics = files.read_json(self.folder_of(replace(cell, seed=seed)) / "metrics.json")
+                found.append(sum(metrics["seconds"].values()))
         return float(np.mean(found)) if found else None
 
-    def _measured_forgetting(self, cell: Cell) -> float | None:
+    def _measured_forgetting(self, cell: Cell) -> tuple[float, float] | None:
+        """Of one that was audited: forgetting, and the audit without re-training."""
         for seed in range(cell.seed, -1, -1):
             for variant in ("whole", "without hard", "without soft"):
-                path = self.folder_of(replace(cell, seed=seed, variant=variant)) / FORGETTING
-                if path.is_file():
-                    return float(files.read_json(path)["seconds"])
+                path = self.folder_of(replace(cell, seed=seed, variant=variant)) / "audit.json"
+                with suppress(InputError, KeyError):
+                    cost = files.read_json(path)["cost"]
+                    auditing = cost["audit seconds"] - (cost["retraining seconds"] or 0.0)  # less than 0 if shared
+                    return float(cost["forgetting seconds"]), max(float(auditing), 0.0)
         return None
 
     def _share_done(self, cell: Cell) -> float:
-        path = self.folder_of(cell) / "state.json"
-        if not path.is_file():
-            return 0.0
-        return float(files.read_json(path)["progress"]["round"]) / self.settings_of(cell).rounds
+        with suppress(InputError, KeyError):
+            progress = files.read_json(self.folder_of(cell) / "state.json")["progress"]
+            return float(progress["round"]) / self.settings_of(cell).rounds
+        return 0.0
 
 
 def probe(data: Federation, settings: Settings) -> float:

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,3 +56,20 @@ def write_json(path: Path, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)
+
+
+def claim(path: Path, what: str, *, besides: Collection[str] = ()) -> None:
+    """Make the folder of a file that comes first; it may be there if nothing is in it but `besides` and what whoever
+    was killed meanwhile left."""
+    folder = path.parent
+    allowed = {f".{path.name}.part", *besides}
+    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - allowed):
+        raise InputError(f"is in use, and not by {what}", where=folder, remedy="choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_inside(out: Path, places: Mapping[str, str | Path]) -> None:
+    """By what they are called: folders in which no --out may be, since whoever reads them would take it for theirs."""
+    for what, place in places.items():
+        if Path(place).resolve() in (out.resolve(), *out.resolve().parents):
+            raise InputError(f"is inside {what}", where=out, remedy="choose an --out beside it")

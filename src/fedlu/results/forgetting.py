@@ -60,25 +60,29 @@ def forget(
     goal: str = "indistinguishable",
     without: str | None = None,
     purge: bool = False,
+    data: str | Path | None = None,
     watch: Watch | None = None,
     **wish: Any,
 ) -> dict[str, Any]:
     """Forget what `wish` names (see `requests.Wish`) and leave the run in `out`; returns what `forgetting.json` holds.
 
     `goal` is "indistinguishable" (from true triples that were never learned) or "suppress" (below that). `without`
-    leaves out "hard" or "soft" confusion. `purge` then deletes the checkpoints of the old run.
+    leaves out "hard" or "soft" confusion. `purge` then deletes the checkpoints of the old run. `data` says where the
+    run's federation is now, if it was moved.
     """
     run, out = Path(run), Path(out)
     refuse(run, out, goal, without)
     config = files.read_json(run / "config.json")
+    if data is not None:
+        config["data"] = str(Path(data).resolve())
     settings = Settings(**config["settings"])
-    data = runs.data_of(run)
-    chosen = choose(data, Wish(**wish))
+    federation = runs.data_of(run, data)
+    chosen = choose(federation, Wish(**wish))
     with files.alone(run):
-        party, _, _ = runs.go_on(run, data, settings)
+        party, _, _ = runs.go_on(run, federation, settings)
     before = fingerprint(party.clients)
     few = sum(int(marks["train"].sum()) for marks in chosen.marks.values()) < ENOUGH
-    for client, graph in zip(party.clients, data.clients, strict=True):
+    for client, graph in zip(party.clients, federation.clients, strict=True):
         client.exams = [at_a_glance(exam, few=few) for exam in client.exams]
         if graph.name in chosen.marks:
             client.request = request_of(graph, chosen.marks[graph.name], goal, without)
@@ -92,8 +96,8 @@ def forget(
             watch(event)
     seconds = time.perf_counter() - start
     former = runs.ledger_of(run) or Ledger()
-    ledger = chosen.remember(former, data)
-    retained, _ = ledger.apply(data)
+    ledger = chosen.remember(former, federation)
+    retained, _ = ledger.apply(federation)
     after = _retained_party(retained, settings, party.clients)
     facts = {
         "from": str(run.resolve()),
@@ -112,7 +116,7 @@ def forget(
         "hashes": {
             "request": request_hash(ledger.triples - former.triples),
             "config": hashlib.sha256(json.dumps(config["settings"], sort_keys=True).encode()).hexdigest(),
-            "data before": data.fingerprint,
+            "data before": federation.fingerprint,
             "data after": retained.fingerprint,
             "tables before": before,
             "tables after": fingerprint(after.clients),
@@ -146,9 +150,7 @@ def refuse(run: Path, out: Path | None, goal: str, without: str | None) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("is in use", where=out, remedy="choose another --out")
     data = files.read_json(run / "config.json")["data"] or run
-    for place, what in ((run, "the run"), (data, "the data")):  # --purge would delete it, or a reader take it for data
-        if Path(place).resolve() in out.resolve().parents:
-            raise InputError(f"is inside {what}", where=out, remedy="choose an --out beside it")
+    files.refuse_inside(out, {"the run": run, "the data": data})  # or --purge would delete it
     check_target(out)
 
 

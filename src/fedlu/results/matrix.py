@@ -17,7 +17,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from fedlu.errors import FedluError, InputError
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.graph import federation as federations
 from fedlu.graph.federation import Federation
+from fedlu.learning.unlearning import GOALS
 from fedlu.results import audit, files, forgetting, runs
 from fedlu.results.estimates import Estimates
 from fedlu.results.memory import refuse_too_large
 
 TABLES = ("link-prediction", "unlearning", "ablation")
+MODELS = ("TransE", "ComplEx", "RotatE")
+"""As the paper lists them; others come after."""
 VARIANTS = {"whole": None, "without hard": "hard", "without soft": "soft"}
 """Of the ablation: what interference leaves out."""
 
@@ -101,9 +105,34 @@ class Matrix:
 
     def is_done(self, cell: Cell) -> bool:
         if not cell.variant:
-            return (self.folder(cell) / "metrics.json").is_file()
-        found = self.folder(cell) / "audit.json"
-        return found.is_file() and (self.table != "unlearning" or "retrained" in files.read_json(found))
+            return _holds(self.folder(cell) / "metrics.json", "test", "seconds")
+        compared = ("raw", "retrained") if self.table == "unlearning" else ()
+        return _holds(self.folder(cell) / "audit.json", "forgotten", "verdict", "cost", *compared)
+
+    def with_all_there(self) -> Matrix:
+        """The same with every model, method and seed that its folder has runs of, in the paper's order."""
+        found = []
+        for path in (self.out / "runs").glob("*/config.json"):
+            with suppress(InputError):  # a damaged one: whoever asks for that cell is told
+                had = files.read_json(path)["settings"]
+                cell = Cell(had["model"], had["method"], had["seed"])
+                found += [cell] if cell.name == path.parent.name else []
+        models = sorted({*self.models, *(cell.model for cell in found)})
+        asked = {*self.methods, *(cell.method for cell in found)}
+        return replace(
+            self,
+            models=tuple(sorted(models, key=lambda model: MODELS.index(model) if model in MODELS else len(MODELS))),
+            methods=tuple(method for method in METHODS if method in asked),
+            seeds=max([self.seeds, *(cell.seed + 1 for cell in found)]),
+        )
+
+
+def _holds(path: Path, *parts: str) -> bool:
+    """Whether a file is there, whole, and says this; a damaged one is made again."""
+    try:
+        return path.is_file() and set(parts) <= set(files.read_json(path))
+    except InputError:
+        return False
 
 
 @dataclass
@@ -126,8 +155,7 @@ def carry_out(matrix: Matrix, *, budget: float | None = None, watch: Watch | Non
     """
     data = check(matrix)
     _open(matrix, data)
-    for cell in matrix.cells():
-        _refuse_other_recipe(matrix, cell)
+    _refuse_stale(matrix.with_all_there())
     states = {cell: State("done" if matrix.is_done(cell) else "waiting") for cell in matrix.cells()}
     show = watch or (lambda _: None)
     with files.alone(matrix.out):
@@ -158,13 +186,14 @@ def _plan(states: States, estimates: Estimates, left: float) -> None:
     for cell, state in states.items():
         if state.what == "waiting":
             needed = estimates.seconds(cell)
-            state.detail = f"about {needed:.0f} s" if needed <= left else f"about {needed:.0f} s, too long"
+            state.detail = f"~{needed:.0f} s" if needed <= left else f"~{needed:.0f} s, too long"
             left -= needed if needed <= left else 0.0
 
 
 def check(matrix: Matrix) -> Federation:
     """Refuse what cannot work before anything is run."""
-    for kind, given, known in (("table", [matrix.table], TABLES), ("method", matrix.methods, METHODS)):
+    choices = ("table", [matrix.table], TABLES), ("method", matrix.methods, METHODS), ("goal", [matrix.goal], GOALS)
+    for kind, given, known in choices:
         for each in given:
             if each not in known:
                 raise InputError(f"no {kind} {each!r}", remedy=f"choose from {', '.join(known)}")
@@ -173,6 +202,7 @@ def check(matrix: Matrix) -> Federation:
             raise InputError(f"no {kind} are named", remedy="name at least one")
     if matrix.seeds < 1:
         raise InputError(f"seeds = {matrix.seeds}", remedy="give at least 1")
+    files.refuse_inside(matrix.out, {"the data": matrix.federation})
     data = federations.load(matrix.federation)
     if matrix.table != "link-prediction":
         if "centralized" in matrix.methods:
@@ -185,13 +215,20 @@ def check(matrix: Matrix) -> Federation:
     return data
 
 
-def _refuse_other_recipe(matrix: Matrix, cell: Cell) -> None:
-    """A recipe changes from version to version: a cell of an older one is not to stand beside newer ones."""
-    if not cell.variant and matrix.is_done(cell):
-        config = files.read_json(matrix.folder(cell) / "config.json")
-        if changed := runs.other_settings(config, asdict(matrix.settings(cell))):
-            what = f"was learned when the recipe was another: {changed}"
-            raise InputError(what, where=matrix.folder(cell), remedy="delete that folder, or choose another --out")
+def _refuse_stale(matrix: Matrix) -> None:
+    """A recipe changes from version to version: what is of an older one is not to stand beside newer ones, nor what
+    was made from a run that is no more."""
+    for cell in matrix.cells():
+        for folder in {matrix.folder(cell), matrix.retrained(cell)}:
+            if not _holds(folder / "config.json", "settings"):
+                continue
+            changed = runs.other_settings(files.read_json(folder / "config.json"), asdict(matrix.settings(cell)))
+            remedy = "delete that folder, or choose another --out"
+            if changed:
+                what = f"was learned when the recipe was another: {changed}"
+                raise InputError(what, where=folder, remedy=remedy)
+            if cell.variant and folder == matrix.folder(cell) and not matrix.folder(cell.learned).exists():
+                raise InputError("the run that it forgot from is gone", where=folder, remedy=remedy)
 
 
 def _open(matrix: Matrix, data: Federation) -> None:
@@ -211,9 +248,7 @@ def _open(matrix: Matrix, data: Federation) -> None:
             what = f"holds runs of other {', '.join(changed)}"
             raise InputError(what, where=matrix.out, remedy="choose another --out, or repeat the command as it was")
         return
-    if matrix.out.exists() and (not matrix.out.is_dir() or any(matrix.out.iterdir())):
-        raise InputError("is in use, and not by reproduce", where=matrix.out, remedy="choose another --out")
-    matrix.out.mkdir(parents=True, exist_ok=True)
+    files.claim(path, "reproduce")
     files.write_json(path, facts)
 
 
@@ -237,8 +272,10 @@ def _run(matrix: Matrix, cell: Cell, state: State, show: Callable[[], object]) -
         else:
             _learn(matrix, cell, watch_round)
         state.what, state.detail = "done", ""
-    except InputError:
-        raise
+        if not matrix.is_done(cell):
+            state.what, state.detail = "failed", "its audit has no raw run to compare with"
+    except InputError as damaged:  # all that is given was checked before: it is what lies in its folder
+        state.what, state.detail = "failed", f"{damaged}; or delete {matrix.folder(cell)}, and repeat"
     except FedluError as trouble:
         state.what, state.detail = "failed", str(trouble)
     state.seconds = time.monotonic() - start
@@ -246,6 +283,7 @@ def _run(matrix: Matrix, cell: Cell, state: State, show: Callable[[], object]) -
 
 def _learn(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
     folder = matrix.folder(cell)
+    (folder / "metrics.json").unlink(missing_ok=True)  # if it is there, it is damaged: rank again
     runs.learn(
         matrix.federation,
         method=cell.method,
@@ -259,13 +297,13 @@ def _learn(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
 
 
 def _forget(matrix: Matrix, cell: Cell, watch: runs.Watch) -> None:
-    folder = matrix.folder(cell)
+    folder, data = matrix.folder(cell), matrix.federation  # which may have been moved since its run was learned
     if not (folder / forgetting.FORGETTING).is_file():
-        raw = matrix.folder(cell.learned)
-        forgetting.forget(raw, folder, goal=cell.goal, without=VARIANTS[cell.variant], forget_sets=True)
+        raw, without = matrix.folder(cell.learned), VARIANTS[cell.variant]
+        forgetting.forget(raw, folder, goal=cell.goal, without=without, data=data, forget_sets=True)
     retrain = matrix.table == "unlearning"
     retrained = matrix.retrained(cell) if retrain else None
-    audit.audit(folder, retrain=retrain, retrained=retrained, watch=watch, forget_sets=True)
+    audit.audit(folder, retrain=retrain, retrained=retrained, watch=watch, data=data, forget_sets=True)
 
 
 def finished(matrix: Matrix) -> Iterator[tuple[Cell, Path]]:

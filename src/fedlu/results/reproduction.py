@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlu.config import read_toml
+from fedlu.config import METHODS, read_toml
 from fedlu.errors import InputError
 from fedlu.results import comparison_files, convergence, figures, published
 from fedlu.results.comparison import Comparison, compare
@@ -43,7 +43,8 @@ def reproduce(
 
 
 def _convergence(matrix: Matrix, paper: str, wished: float | None) -> list[Path]:
-    curves = [convergence.curve_of(folder, cell.model, cell.method, cell.seed) for cell, folder in finished(matrix)]
+    cells = finished(matrix.with_all_there())
+    curves = [convergence.curve_of(folder, cell.model, cell.method, cell.seed) for cell, folder in cells]
     if not curves:
         return []
     models = dict.fromkeys(curve.model for curve in curves)
@@ -53,18 +54,32 @@ def _convergence(matrix: Matrix, paper: str, wished: float | None) -> list[Path]
     return [*convergence.write(curves, targets, matrix.out), picture]
 
 
-def read_tuned(paths: Sequence[Path]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Settings by method and model, from files that `fedlu tune` wrote."""
+def read_tuned(paths: Sequence[Path], recipe: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Settings by method and model, from files that `fedlu tune` wrote; they go with the recipe that was tuned."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for path in paths:
         text = read_toml(path)
-        methods = text.get("methods")
-        if not isinstance(methods, dict) or set(text) - {"about", "methods"}:
-            raise InputError("not settings of `fedlu tune`", where=path, remedy="give the best.toml of a study")
-        for method, table in methods.items():
-            for model, settings in table.get("models", {}).items():
-                found.setdefault(method, {}).setdefault(model, {}).update(settings)
+        try:
+            tuned = list(_settings_in(text))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            remedy = "give the best.toml of a study"
+            raise InputError("not settings of `fedlu tune`", where=path, remedy=remedy) from None
+        if text.get("recipe", recipe) != recipe:
+            raise InputError(f"was tuned with recipe {text['recipe']}", where=path, remedy="give the same as --recipe")
+        for method, model, settings in tuned:
+            found.setdefault(method, {}).setdefault(model, {}).update(settings)
     return found
+
+
+def _settings_in(text: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, model and settings; an error of some kind where the text has another shape."""
+    if set(text) - {"about", "recipe", "methods"}:
+        raise ValueError(text)
+    for method, table in text["methods"].items():
+        if method not in METHODS or set(table) != {"models"}:
+            raise ValueError(method)
+        for model, settings in table["models"].items():
+            yield method, model, dict(settings)
 
 
 def parse_budget(text: str) -> float:

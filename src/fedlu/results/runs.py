@@ -40,7 +40,7 @@ from fedlu.graph.federation import Federation
 from fedlu.graph.ledger import LEDGER, Ledger
 from fedlu.results import checkpoints
 from fedlu.results.checkpoints import Party
-from fedlu.results.files import alone, read_json, write_json
+from fedlu.results.files import alone, claim, read_json, refuse_inside, write_json
 from fedlu.results.memory import refuse_too_large
 from fedlu.results.start import begin_from, parse_starts
 from fedlu.seeds import generator
@@ -79,6 +79,7 @@ def learn(
     settings = resolve(recipe, method=method, model=model, overrides=overrides)
     data, folder = federation, Path(out)
     if not isinstance(data, Federation):
+        refuse_inside(folder, {"the data": data})
         data = federations.load(data)
     known = Ledger.read(Path(ledger)) if ledger is not None else ledger_of(folder)
     data, skipped = known.apply(data) if known else (data, 0)
@@ -221,10 +222,7 @@ def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = No
         if changed := other_settings(old, config["settings"]):
             raise InputError(f"the run has other settings: {changed}", where=folder, remedy="resume it with the same")
         return
-    begun = {f".{path.name}.part", LEDGER}  # a run that was killed before it had a config has nothing else
-    if folder.exists() and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - begun):
-        raise InputError("is in use, and not by a run", where=folder, remedy="choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    claim(path, "a run", besides={LEDGER})
     if ledger is not None:
         ledger.save(folder / LEDGER)
     write_json(path, config)

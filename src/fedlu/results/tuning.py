@@ -7,12 +7,14 @@
 
 The first trial is the recipe as it is, and the sampler knows where that is in the space: after a few random places, it
 looks near the best ones. What it proposes depends on the seed and the trials before alone, so a
-study that was stopped, or killed, goes on as if it had not been: a trial that had begun is a run, and is resumed.
+study that was stopped, or killed, goes on as if it had not been: a trial that had begun is a run, and is resumed; one
+that was killed while it was thought up is thought up again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +48,8 @@ class Trial:
     @property
     def said(self) -> str:
         mrr = "failed" if self.mrr is None else f"valid MRR {self.mrr:.4f}"
-        return f"{mrr}, {' '.join(f'{key}={value}' for key, value in self.settings.items()) or 'the recipe as it is'}"
+        settings = " ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{mrr}, {settings if self.number else 'the recipe as it is'}"
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,14 @@ def tune(
         raise InputError("nothing is left to tune", remedy="hold fewer settings with --set")
     start = place_of(settings, declared)
     space = {key: holding(entry, start[key]) for key, entry in declared.items()}
+    files.refuse_inside(out, {"the data": federation})
     data = federations.load(federation)
     facts = {"method": method, "model": model, "recipe": recipe, "seed": seed, "held": held, "space": space}
     _open(out, {**facts, "federation": data.name, "fingerprint": data.fingerprint})
     with files.alone(out):
         study = _study(out)
-        while (trial := _next(study, space, start, trials, seed)) is not None:
-            folder = out / "trials" / f"{trial.number:04}"
+        while (place := _next(study, space, start, trials, seed)) is not None:
+            trial, folder = _tried(study, space)[place], out / "trials" / f"{place:04}"
             try:
                 metrics = runs.learn(
                     federation,
@@ -94,7 +98,7 @@ def tune(
                     resume=(folder / "config.json").is_file(),
                     watch=watch,
                     splits=("valid",),
-                    **{**held, **tried_in(trial), "seed": seed},
+                    **{**held, **tried_in(place, trial), "seed": seed},
                 )
                 study.tell(trial.number, judge(metrics))
             except InputError:
@@ -102,8 +106,8 @@ def tune(
             except FedluError:  # it diverged: a bad place, and no more
                 study.tell(trial.number, state=TrialState.FAIL)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        found = _found(study)
-    (out / "best.toml").write_text(as_toml(found.best, method, model), encoding="utf-8")
+        found = _found(_tried(study, space))
+    (out / "best.toml").write_text(as_toml(found.best, method, model, recipe), encoding="utf-8")
     return found
 
 
@@ -142,9 +146,9 @@ def holding(entry: dict[str, Any], value: Any) -> dict[str, Any]:
     return {**entry, "low": min(entry["low"], value), "high": max(entry["high"], value)}
 
 
-def tried_in(trial: FrozenTrial) -> dict[str, Any]:
+def tried_in(place: int, trial: FrozenTrial) -> dict[str, Any]:
     """The settings of a trial; the first is the recipe, to which nothing is set."""
-    return settings_of(trial.params) if trial.number else {}
+    return settings_of(trial.params) if place else {}
 
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,29 +168,42 @@ def _distribution(entry: dict[str, Any]) -> BaseDistribution:
 
 
 def _study(out: Path) -> optuna.Study:
+    """For whoever is alone in the folder: then a lock on the journal is of a process that was killed, and so is a line
+    that does not end."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = JournalStorage(JournalFileBackend(str(out / "journal.jsonl")))
+    journal = out / "journal.jsonl"
+    journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)
+    if journal.is_file():
+        whole = journal.read_bytes().rpartition(b"\n")
+        os.truncate(journal, len(whole[0]) + len(whole[1]))
+    storage = JournalStorage(JournalFileBackend(str(journal.resolve())))
     return optuna.create_study(study_name="fedlu", storage=storage, direction="maximize", load_if_exists=True)
 
 
-def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int, seed: int) -> FrozenTrial | None:
-    """A trial that was begun and not judged, or else a new one; None if there are enough."""
+def _tried(study: optuna.Study, space: Space) -> list[FrozenTrial]:
+    """The trials that count; one that was killed while it was thought up knows only some of its settings."""
+    return [trial for trial in study.trials if trial.state != TrialState.WAITING and set(trial.params) == set(space)]
+
+
+def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int, seed: int) -> int | None:
+    """The place of a trial that was begun and not judged, or else of a new one; None if there are enough."""
+    tried = _tried(study, space)
+    for place, trial in enumerate(tried):
+        if trial.state == TrialState.RUNNING:
+            return place
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
-        if trial.number == 0 or set(trial.params) == set(space):
-            return trial
-        study.tell(trial.number, state=TrialState.FAIL)  # killed while it was thought up
-    number = sum(trial.state != TrialState.WAITING for trial in study.trials)
-    if number >= trials:
+        study.tell(trial.number, state=TrialState.FAIL)
+    if len(tried) >= trials:
         return None
-    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + number, n_startup_trials=FIRST_TRIALS)
-    if number == 0:
-        study.enqueue_trial(start, skip_if_exists=True)
+    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + len(tried), n_startup_trials=FIRST_TRIALS)
+    if not tried and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(start)
     study.ask({key: _distribution(entry) for key, entry in space.items()})
-    return study.trials[number]
+    return len(tried)
 
 
-def _found(study: optuna.Study) -> Study:
-    trials = tuple(Trial(trial.number, tried_in(trial), trial.value) for trial in study.trials)
+def _found(tried: list[FrozenTrial]) -> Study:
+    trials = tuple(Trial(place, tried_in(place, trial), trial.value) for place, trial in enumerate(tried))
     good = [trial for trial in trials if trial.mrr is not None]
     if not good:
         raise InputError("every trial failed", remedy="try smaller learning rates: hold learning_rate with --set")
@@ -202,14 +219,12 @@ def _open(out: Path, facts: dict[str, Any]) -> None:
             what = f"holds a study of other {', '.join(changed)}"
             raise InputError(what, where=out, remedy="choose another --out, or repeat the command as it was")
         return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError("is in use, and not by a study", where=out, remedy="choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
+    files.claim(path, "a study")
     files.write_json(path, facts)
 
 
-def as_toml(best: Trial, method: str, model: str) -> str:
-    """In the form of a recipe."""
-    lines = [f'about = "trial {best.number}, valid MRR {best.mrr:.4f}"', ""]
+def as_toml(best: Trial, method: str, model: str, recipe: str) -> str:
+    """In the form of a recipe, with the name of the one that it changes."""
+    lines = [f'about = "trial {best.number}, valid MRR {best.mrr:.4f}"', f"recipe = {json.dumps(recipe)}", ""]
     lines.append(f"[methods.{method}.models.{json.dumps(model)}]")
     return "\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in best.settings.items())]) + "\n"
