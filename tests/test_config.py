@@ -25,6 +25,10 @@ def test_the_paper_by_the_letter() -> None:
     assert (settings.private_negatives, settings.warm_rounds, settings.adversarial) == (True, 0, 0)
     assert resolve("paper", method="fede", model="RotatE").adversarial == 1
     assert resolve("paper", method="fede", model="RotatE").batch_size == 1024
+    for method in ("independent", "centralized"):  # without rounds: measured every 5 epochs, an optimizer throughout
+        alone = resolve("paper", method=method, model="TransE")
+        assert (alone.epochs, alone.evaluate_every, alone.keep_optimizer) == (1, 5, True)
+        assert alone.rounds * alone.epochs == settings.rounds * settings.epochs
 
 
 def test_strong_has_the_regulariser_that_fits_the_model() -> None:

@@ -10,6 +10,7 @@ import torch
 from pykeen.nn.modules import HolEInteraction
 
 from fedlu.embedding.models import model_of, size_of
+from fedlu.embedding.optimizers import Touched, update
 from fedlu.embedding.pykeen_models import PykeenScorer
 from fedlu.embedding.ranking import Side
 from fedlu.embedding.scorers import Fused, Rows, Scorer
@@ -85,6 +86,24 @@ def test_own_parameters_are_trained_by_their_gradient(random: np.random.Generato
     assert (sums[0] - sums[1]) / 2e-2 == pytest.approx(float(gradient[0, place]), rel=2e-2)
 
 
+def test_values_that_changed_are_used_whatever_the_optimizer_remembers(random: np.random.Generator) -> None:
+    scorer = PykeenScorer("ERMLP", DIMENSION, seed=0)
+    rows = rows_for(scorer, random)
+    assert scorer.parameters is not None
+    first = scorer.forward(rows, Side.TAIL)[0]
+    gradient = np.ones_like(scorer.parameters.values)
+    for _ in range(3):
+        scorer.parameters.forget_memory()
+        update(scorer.parameters, Touched.by(np.zeros(1, np.int64)), gradient, optimizer="adam", rate=0.1)
+        fresh = PykeenScorer("ERMLP", DIMENSION, seed=0)
+        assert fresh.parameters is not None
+        fresh.parameters.values = scorer.parameters.values.copy()
+        found = scorer.forward(rows, Side.TAIL)[0]
+        np.testing.assert_array_equal(found, fresh.forward(rows, Side.TAIL)[0])
+        assert not np.array_equal(found, first)
+        first = found
+
+
 @pytest.mark.parametrize("name", ["TuckER", "ConvE"])
 def test_a_batch_of_one_learns_with_a_batch_norm_too(name: str, random: np.random.Generator) -> None:
     """As of a client with a single triple: there is no mean over one, so the one of before serves."""
@@ -124,3 +143,25 @@ def test_the_size_is_known_before_anything_is_made(name: str) -> None:
     own = model.scorer.parameters
     assert (size.entity_width, size.relation_width) == (model.entity_width, model.relation_width)
     assert size.own == (0 if own is None else own.values.size)
+
+
+@pytest.mark.parametrize("name", ["TransE", "HolE", "TuckER", "ConvE", "QuatE"])
+def test_what_a_batch_keeps_is_estimated(name: str, random: np.random.Generator) -> None:
+    """Of a real batch, what autograd keeps for each score more is no more than the estimate, nor far less."""
+    scorer = PykeenScorer(name, 32, seed=0)
+    widths = (scorer.entity_width, scorer.relation_width, scorer.entity_width)
+    anchors, relations, answers = (random.normal(size=(6, width)).astype(np.float32) for width in widths)
+
+    def kept(candidates: int, side: Side) -> int:
+        found: list[int] = []
+        negatives = random.normal(size=(candidates, scorer.entity_width)).astype(np.float32)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda each: found.append(each.nbytes) or each, lambda each: each
+        ):
+            scorer.forward(Rows(anchors, relations, answers, negatives), side)
+        return sum(found) // 4
+
+    for_a_score = max((kept(40, side) - kept(8, side)) / (6 * 32) for side in Side)
+    estimated = size_of(f"pykeen:{name}", dimension=32).expanded
+    assert for_a_score <= estimated
+    assert estimated <= max(2 * for_a_score, 3 * scorer.entity_width)

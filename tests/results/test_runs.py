@@ -140,10 +140,20 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
         fedlu.learn(data, out=tmp_path / "new", dimension=10**9)
     with pytest.raises(InputError, match=r"need about [\d.]+ GB"):  # nearly all of it for TuckER's core
         fedlu.learn(data, model="pykeen:TuckER", out=tmp_path / "new", dimension=3000)
-    with pytest.raises(InputError, match="no finished run"):
+    with pytest.raises(InputError, match=r"need about [\d.]+ GB"):  # for what its convolutions keep of every score
+        fedlu.learn(data, model="pykeen:ConvE", out=tmp_path / "new", batch_size=4096)
+    with pytest.raises(InputError, match="thesis: no run; check the name"):
         fedlu.evaluate(tmp_path / "thesis")
     assert not (tmp_path / "new").exists()
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("refused", [{"device": "cuda"}, {"dura": 0.1}, {"model": "pykeen:ConvE", "remember": 0.5}])
+def test_what_is_refused_leaves_the_folder_for_another(data: Path, tmp_path: Path, refused: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        fedlu.learn(data, out=tmp_path / "run", **{**QUICK, **refused})
+    assert not list((tmp_path / "run").iterdir())
+    assert fedlu.learn(data, out=tmp_path / "run", **QUICK)["rounds"] == 6
 
 
 def test_a_client_may_be_called_server(tmp_path: Path) -> None:
@@ -185,6 +195,37 @@ def test_a_damaged_run_is_one_line(data: Path, tmp_path: Path, name: str) -> Non
     fedlu.learn(data, out=tmp_path / "run", **QUICK)
     (tmp_path / "run" / name).write_text("{")
     with pytest.raises(InputError, match=r"not a file of a run|the checkpoint is damaged"):
+        fedlu.evaluate(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("config.json", lambda had: {}),
+        ("config.json", lambda had: []),
+        ("config.json", lambda had: {**had, "settings": {**had["settings"], "colour": 3}}),
+        ("config.json", lambda had: {**had, "settings": {**had["settings"], "rounds": []}}),
+        ("state.json", lambda had: {}),
+        ("state.json", lambda had: []),
+        ("state.json", lambda had: {**had, "progress": {"pace": 1}}),
+        ("state.json", None),
+    ],
+)
+def test_files_that_say_something_else(
+    data: Path, tmp_path: Path, name: str, changed: Callable[[dict[str, Any]], object] | None
+) -> None:
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    path = tmp_path / "run" / name
+    path.unlink() if changed is None else path.write_text(json.dumps(changed(json.loads(path.read_text()))))
+    with pytest.raises(InputError, match=r"not a file of a run|settings that are none|checkpoint is damaged|is gone"):
+        fedlu.evaluate(tmp_path / "run")
+
+
+def test_one_clients_rows_are_not_taken_for_anothers(data: Path, tmp_path: Path) -> None:
+    fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (checkpoint / "client-0001.safetensors").write_bytes((checkpoint / "client-0000.safetensors").read_bytes())
+    with pytest.raises(InputError, match=r"the checkpoint is damaged \(.*values of \(\d+, 8\), expected"):
         fedlu.evaluate(tmp_path / "run")
 
 
@@ -237,6 +278,43 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
     assert all(np.isfinite(array).all() for array in embeddings(tmp_path / "run").values())
     monkeypatch.setattr(Client, "train", train)
     assert fedlu.learn(data, out=tmp_path / "run", resume=True, **{**QUICK, "evaluate_every": 3})["rounds"] == 6
+
+
+@pytest.mark.parametrize("table", ["local", "avatar", "relations"])
+def test_tables_that_are_no_numbers_are_not_kept(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Spoiled by the last update of a round: no loss of that round tells."""
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    learn = Client._learn
+
+    def spoiled(self: Client, number: int) -> dict[str, float]:
+        losses = learn(self, number)
+        if number == 4:
+            getattr(self, table).values[0, 0] = np.inf
+        return losses
+
+    monkeypatch.setattr(Client, "_learn", spoiled)
+    said = r"run: round 4: the \w+ loss of client-\d is nan; lower learning_rate; the tables of round 3 are kept"
+    with pytest.raises(DivergedError, match=said):
+        fedlu.learn(data, out=tmp_path / "run", **QUICK)
+    assert all(np.isfinite(array).all() for array in embeddings(tmp_path / "run").values())
+
+
+def test_scores_that_are_no_numbers_name_the_round(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model that is found out only when it is measured."""
+    train = Client.train
+
+    def spoiled(self: Client, message: Train) -> Trained:
+        trained = train(self, message)
+        if message.round == 4:
+            self.local.values[:] = np.nan
+        return trained
+
+    monkeypatch.setattr(Client, "train", spoiled)
+    said = r"run: round 4: the model scores some triples NaN; .*; the tables of round 2 are kept"
+    with pytest.raises(DivergedError, match=said):
+        fedlu.learn(data, method="independent", model="DistMult", out=tmp_path / "run", **QUICK)
 
 
 def test_a_learning_rate_out_of_bounds_diverges_with_a_clear_line(data: Path, tmp_path: Path) -> None:
@@ -342,6 +420,8 @@ def test_a_container_may_have_less_memory_than_the_machine(
         ("fedlu", "ComplEx", {}),
         ("fedec", "RotatE", {"remember": 0.9}),
         ("fedlu", "pykeen:ConvE", {}),
+        # one update a round by an optimizer that forgets: its count is the same in every round
+        ("independent", "pykeen:ConvE", {"keep_optimizer": False, "epochs": 0.5, "batch_size": 4096}),
     ],
 )
 def test_stopped_anywhere_and_resumed_it_ends_the_same(

@@ -45,8 +45,7 @@ def size_of(name: str, *, dimension: int) -> Size:
     if name.startswith(PYKEEN):
         from fedlu.embedding.pykeen_models import shape_without_numbers
 
-        entity, relation, own = shape_without_numbers(name.removeprefix(PYKEEN), dimension)
-        return Size(entity, relation, own, expanded=3 * entity)
+        return Size(*shape_without_numbers(name.removeprefix(PYKEEN), dimension))
     shape = shape_of(name)
     return Size(shape.entity_width * dimension, shape.relation_width * dimension)
 

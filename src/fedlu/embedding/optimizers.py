@@ -19,6 +19,8 @@ class Table:
     values: Floats  # (rows, width)
     memory: dict[str, Floats] = field(default_factory=dict)  # each (rows, width)
     updates: int = 0
+    changes: int = 0
+    """As `updates`, but never forgotten: whoever keeps a copy of the values can tell whether it is that of now."""
 
     def copy(self) -> Table:
         return Table(self.values.copy(), {name: each.copy() for name, each in self.memory.items()}, self.updates)
@@ -92,4 +94,5 @@ def update(table: Table, touched: Touched, *gradients: Floats, optimizer: str, r
     if optimizer not in OPTIMIZERS:
         raise InputError(f"no optimizer {optimizer!r}", remedy=f"choose one of {', '.join(OPTIMIZERS)}")
     table.updates += 1
+    table.changes += 1
     OPTIMIZERS[optimizer](table, touched, _three(*gradients), rate)

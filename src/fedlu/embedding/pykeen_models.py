@@ -11,7 +11,7 @@ import contextlib
 import difflib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ COMPARED_AT_ONCE = 1 << 22
 """How many numbers of candidates are expanded at a time while ranking."""
 
 
-def shape_without_numbers(name: str, dimension: int) -> tuple[int, int, int]:
-    """The widths of entities and relations and how many numbers of its own, without room for any of them."""
+def shape_without_numbers(name: str, dimension: int) -> tuple[int, int, int, int]:
+    """The widths of entities and relations, how many numbers of its own, and how many are needed for each score of a
+    batch, without room for any of them."""
     with contextlib.suppress(InputError):
         make_interaction(name, 32)  # PyKEEN keeps some constants once made: they are to be made of real numbers
     with torch.device("meta"):
@@ -41,7 +42,41 @@ def shape_without_numbers(name: str, dimension: int) -> tuple[int, int, int]:
         parts * sum(math.prod(_sizes(shape, dimension)) for shape in shapes)
         for shapes in (interaction.entity_shape, interaction.relation_shape)
     ]
-    return widths[0], widths[1], sum(weight.numel() for weight in interaction.parameters())
+    own = sum(weight.numel() for weight in interaction.parameters())
+    kept = max(_kept_for_a_score(interaction, dimension, side) for side in Side)
+    return widths[0], widths[1], own, max(kept + kept // 3, 3 * widths[0])  # a third more on the way back, of ConvE
+
+
+def _kept_for_a_score(interaction: Any, dimension: int, side: Side) -> int:
+    """How many numbers autograd keeps for its way back: by two batches of tensors without numbers, one larger."""
+
+    def kept(candidates: int) -> int:
+        found = 0
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal found
+            found += tensor.numel() * (2 if tensor.is_complex() else 1)
+            return tensor
+
+        def rows(shapes: Sequence[str], columns: int) -> list[torch.Tensor]:
+            kind = torch.cfloat if interaction.is_complex else torch.float
+            sizes = [(2, columns, *_sizes(shape, dimension)) for shape in shapes]
+            return [torch.zeros(size, dtype=kind, device="meta", requires_grad=True) for size in sizes]
+
+        anchors, answers = rows(interaction.entity_shape, 1), rows(interaction.entity_shape, candidates)
+        heads, tails = (anchors, answers) if side == Side.TAIL else (answers, anchors)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            interaction(
+                h=_unpack([heads[i] for i in interaction.head_indices]),
+                r=_unpack(rows(interaction.relation_shape, 1)),
+                t=_unpack([tails[i] for i in interaction.tail_indices]),
+            )
+        return found
+
+    try:
+        return (kept(6) - kept(2)) // (2 * (6 - 2))
+    except (RuntimeError, ValueError, AttributeError, TypeError, IndexError):  # it does not fit, and is refused as such
+        return 0
 
 
 class PykeenScorer:
@@ -57,7 +92,7 @@ class PykeenScorer:
         flat = [weight.detach().cpu().reshape(-1) for weight in self._weights]
         self.parameters = Table(torch.cat(flat).numpy()[None, :].copy()) if flat else None  # (1, numbers)
         self._gradient: Floats | None = None
-        self._loaded: tuple[int, int] | None = None
+        self._loaded: tuple[Floats, int] | None = None
         self._try(name)
 
     def _try(self, name: str) -> None:
@@ -161,9 +196,13 @@ class PykeenScorer:
 
     def _load(self) -> None:
         """Put the table's values into the interaction, if they are not there: a graph between two passes needs them."""
-        if self.parameters is None or self._loaded == (id(self.parameters.values), self.parameters.updates):
+        if self.parameters is None:
             return
-        self._loaded = (id(self.parameters.values), self.parameters.updates)
+        if self._loaded is not None:
+            those, changes = self._loaded
+            if those is self.parameters.values and changes == self.parameters.changes:
+                return
+        self._loaded = self.parameters.values, self.parameters.changes
         at, values = 0, torch.from_numpy(self.parameters.values[0])
         with torch.no_grad():
             for weight in self._weights:

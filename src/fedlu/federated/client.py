@@ -36,7 +36,7 @@ from fedlu.federated.messages import (
 from fedlu.graph.federation import ClientGraph
 from fedlu.graph.triples import Triples
 from fedlu.learning.knowledge import Memory
-from fedlu.learning.local_training import Learner, Teaching
+from fedlu.learning.local_training import Learner, Teaching, losses_if_finite
 from fedlu.learning.regularisers import Pull, contrastive_pull, proximal_pull
 from fedlu.learning.unlearning import Request, Unlearner
 from fedlu.seeds import generator
@@ -121,7 +121,7 @@ class Client:
                 table.forget_memory()
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
-            losses = self._learn(message.round)
+            losses = losses_if_finite(self._learn(message.round), self._tables().values())
         self._remember(message.round)
         rows = self.sender.pack_change(self.avatar.values[self.shared], start)
         return Trained(self.name, message.round, rows, losses)

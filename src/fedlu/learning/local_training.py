@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -210,3 +211,9 @@ class Pass:
         if learner.dura:
             found = add_dura_gradients(found, self.rows, learner.dura, complex_rows=learner.complex_rows)
         return found
+
+
+def losses_if_finite(losses: dict[str, float], tables: Iterable[Table]) -> dict[str, float]:
+    """No numbers where a table has become none: the next batch's loss would tell, but by then it may have been kept."""
+    finite = all(np.isfinite(table.values).all() for table in tables)
+    return losses if finite else dict.fromkeys(losses, math.nan)

@@ -78,7 +78,7 @@ def audit(
     again = _where_retrained(run, retrained, retrain=retrain)
     if not (run / FORGETTING).is_file():
         raise InputError("nothing was forgotten here", where=run, remedy="audit a run that `fedlu forget` wrote")
-    facts, config = files.read_json(run / FORGETTING), files.read_json(run / "config.json")
+    facts, config = files.read_json(run / FORGETTING), runs.read_config(run)
     ledger, retained = Ledger.read(run), runs.data_of(run, data)
     federation, before = federations.load(data or config["data"]), Path(facts["from"])
     asked = asked_for(federation, before, Wish(**(wish or {"forget_sets": True})))

@@ -41,19 +41,28 @@ def restore(folder: Path, party: Party) -> tuple[Progress, float]:
     path = folder / "state.json"
     if not path.is_file():
         return Progress(), 0.0
-    state = read_json(path)
+    state = read_json(path, "checkpoint", "progress", "counters", "seconds")
     checkpoint = folder / "checkpoints" / state["checkpoint"]
     if not checkpoint.parent.is_dir():
         raise _purged(folder)
     try:
         party.server.restore(load_file(checkpoint / "server.safetensors"))
         for number, client in enumerate(party.clients):
-            client.restore(load_file(checkpoint / _client_file(number)), state["counters"][client.name])
-    except (SafetensorError, KeyError, FileNotFoundError) as bad:
+            arrays = load_file(checkpoint / _client_file(number))
+            _check_shapes(arrays, client.state()[0])
+            client.restore(arrays, state["counters"][client.name])
+        return Progress(**state["progress"]), state["seconds"]
+    except (SafetensorError, KeyError, TypeError, ValueError, FileNotFoundError) as bad:
         if read_json(path)["checkpoint"] != state["checkpoint"]:  # it is learning, and was faster
             return restore(folder, party)
         raise InputError(f"the checkpoint is damaged ({bad})", where=checkpoint, remedy="start a new run") from bad
-    return Progress(**state["progress"]), state["seconds"]
+
+
+def _check_shapes(arrays: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Or the rows of one client would be taken for another's."""
+    for name, mine in expected.items():
+        if name.endswith(".values") and arrays[name].shape != mine.shape:
+            raise ValueError(f"{name} of {arrays[name].shape}, expected {mine.shape}")
 
 
 def _purged(folder: Path) -> InputError:

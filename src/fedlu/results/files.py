@@ -35,13 +35,18 @@ def alone(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError("another process is at this run", where=folder, remedy="wait for it, or stop it") from None
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *parts: str) -> dict[str, Any]:
+    """A file of a run, which is an object that has these parts, or it is refused."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or set(parts) - set(found):
+            raise ValueError("no object" if not isinstance(found, dict) else f"no {min(set(parts) - set(found))}")
     except (ValueError, FileNotFoundError) as bad:
         raise InputError(f"not a file of a run ({bad})", where=path, remedy="start a new run") from None
     return found

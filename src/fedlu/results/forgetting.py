@@ -72,10 +72,9 @@ def forget(
     """
     run, out = Path(run), Path(out)
     refuse(run, out, goal, without)
-    config = files.read_json(run / "config.json")
+    config, settings = runs.read_config(run), runs.settings_of(run)
     if data is not None:
         config["data"] = str(Path(data).resolve())
-    settings = Settings(**config["settings"])
     federation = runs.data_of(run, data)
     chosen = choose(federation, Wish(**wish))
     with files.alone(run):

@@ -54,7 +54,8 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     kept = 3 if settings.remember else 2  # the best of each, and a mean
     tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
     others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
-    batch = settings.batch_size * settings.negatives * (8 + size.expanded)  # scores, slopes and what is made of them
+    graphs = 2 if settings.method == "fedlu" else 1  # both tables go forth before either goes back
+    batch = settings.batch_size * settings.negatives * (8 + graphs * size.expanded)  # scores, slopes and their making
     needed = 4 * (tables + others + batch)
     there = total()
     if needed > 0.9 * there:

@@ -27,7 +27,7 @@ import numpy as np
 import fedlu
 from fedlu.config import Settings, resolve
 from fedlu.embedding.ranking import FilterIndex
-from fedlu.errors import InputError
+from fedlu.errors import InputError, ScoreError
 from fedlu.federated import rounds
 from fedlu.federated.alignment import key_for_one_process
 from fedlu.federated.arrivals import DivergedError, Rules
@@ -99,11 +99,17 @@ def learn(
         "fedlu": fedlu.__version__,
         **({"start_from": [start.record() for start in starts]} if starts else {}),
     }
+    fresh = not (folder / "config.json").exists()
     open_folder(folder, config, known, resume=resume)
     with alone(folder):
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
-        party, progress, seconds = go_on(folder, data, settings)
+        try:
+            party, progress, seconds = go_on(folder, data, settings)
+        except InputError:
+            if fresh:  # refused before it began: the folder may be used for another
+                (folder / "config.json").unlink()
+            raise
         if starts and not progress.round:
             begin_from(starts, party.server, party.clients)
         run(folder, party, progress, settings, seconds, watch)
@@ -114,6 +120,8 @@ def read_metrics(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "metrics.json"
     if not path.parent.is_dir():
         raise InputError("no such folder", where=folder, remedy="check the name")
+    if not path.is_file() and not (path.parent / "config.json").is_file():
+        raise InputError("no run", where=folder, remedy="check the name, or make one with `fedlu learn`")
     if not path.is_file():
         raise InputError("no finished run", where=folder, remedy="finish it with `fedlu learn ... --resume`")
     return read_json(path)
@@ -124,8 +132,10 @@ def how_far(folder: str | Path) -> str:
     folder = Path(folder)
     if (folder / "metrics.json").is_file() or not (folder / "state.json").is_file():
         read_metrics(folder)  # refuses what is no run
+        if not (folder / "state.json").is_file():
+            raise InputError("state.json is gone, which says where its tables are", where=folder, remedy="learn again")
         return ""
-    progress = read_json(folder / "state.json")["progress"]
+    progress = read_json(folder / "state.json", "progress")["progress"]
     if not progress["best"]:
         raise InputError("nothing was measured yet", where=folder, remedy="go on with `fedlu learn ... --resume`")
     return f"not finished: the best tables of {progress['round']} rounds, of {progress['rounds']}"
@@ -137,15 +147,14 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
     folder = Path(folder)
     how_far(folder)
-    config = read_json(folder / "config.json")
-    party, progress, _ = go_on(folder, data_of(folder), Settings(**config["settings"]))
+    party, progress, _ = go_on(folder, data_of(folder), settings_of(folder))
     source = ALL_OF_VALID if split == "valid" else split
     return rounds.measure(party.server, party.transport, progress.round, source, best=True)
 
 
 def data_of(folder: Path, data: Federation | str | Path | None = None) -> Federation:
     """The data that a run was learned from, without what it has forgotten; `data` says where it is now, if moved."""
-    config = read_json(folder / "config.json")
+    config = read_config(folder)
     if data is None:
         data = config["data"]
     if data is None:
@@ -161,6 +170,19 @@ def data_of(folder: Path, data: Federation | str | Path | None = None) -> Federa
         where = config["data"] or data.name
         raise InputError("the data has changed since", where=where, remedy="learn again with the new data")
     return data
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "config.json", "settings", "recipe", "data", "federation", "fingerprint")
+
+
+def settings_of(folder: Path) -> Settings:
+    """Those that a run was learned with; today's defaults stand for settings that its version did not have."""
+    try:
+        return Settings(**read_config(folder)["settings"])
+    except TypeError as strange:
+        remedy = "use the version of fedlu that wrote it"
+        raise InputError(f"settings that are none ({strange})", where=folder / "config.json", remedy=remedy) from None
 
 
 def ledger_of(folder: Path) -> Ledger | None:
@@ -211,7 +233,7 @@ def open_folder(folder: Path, config: dict[str, Any], ledger: Ledger | None = No
     if path.is_file():
         if not resume:
             raise InputError("holds a run", where=folder, remedy="choose another --out, or --resume to continue it")
-        old = read_json(path)
+        old = read_json(path, "settings", "fingerprint")
         if old.get("fedlu") != config["fedlu"]:
             what = f"the run was begun with fedlu {old.get('fedlu')}"
             raise InputError(what, where=folder, remedy="resume it with that version, so that the result is the same")
@@ -269,7 +291,7 @@ def run(
         warm_rounds=settings.warm_rounds if settings.method == "fedlu" else 0,
         rules=rules,
     )
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as events, _saying_what_is_kept(folder):
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as events, _saying_what_is_kept(folder, progress):
         for event in loop:
             seconds += event.seconds
             events.write(json.dumps(asdict(event)) + "\n")
@@ -284,14 +306,15 @@ def run(
 
 
 @contextmanager
-def _saying_what_is_kept(folder: Path) -> Iterator[None]:
-    """A run that diverged says from which round on it is lost."""
+def _saying_what_is_kept(folder: Path, progress: Progress) -> Iterator[None]:
+    """A run that diverged says from which round on it is lost; numbers that are too large for scores have, too."""
     try:
         yield
-    except DivergedError as bad:
+    except (DivergedError, ScoreError) as bad:
+        what = bad.what if isinstance(bad, DivergedError) else f"round {progress.round}: {bad.what}"
         state = read_json(folder / "state.json") if (folder / "state.json").is_file() else None
         kept = f"the tables of round {state['progress']['round']} are kept" if state else "no round was kept"
-        raise DivergedError(bad.what, where=folder, remedy=f"{bad.remedy}; {kept}") from None
+        raise DivergedError(what, where=folder, remedy=f"{bad.remedy}; {kept}") from None
 
 
 def finish(
