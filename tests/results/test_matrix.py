@@ -223,13 +223,14 @@ def test_damaged_metrics_are_made_again(nations: Path, tmp_path: Path, damage: s
     assert after["test"] == before["test"]
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
 @pytest.mark.parametrize("damaged", ["config.json", "state.json"])
-def test_a_damaged_cell_does_not_stop_the_others(nations: Path, tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_cell_does_not_stop_the_others(nations: Path, tmp_path: Path, damaged: str, text: str) -> None:
     mine = matrix_of(nations, tmp_path / "out")
     first = mine.cells()[0]
     carry_out(matrix_of(nations, tmp_path / "out", methods=("fede",)))
     (mine.folder(first) / "metrics.json").unlink()
-    (mine.folder(first) / damaged).write_text("{")
+    (mine.folder(first) / damaged).write_text(text)
     done = reproduce(mine)
     assert [state.what for state in done.states.values()] == ["failed", "done"]
     said = next(iter(done.comparison.missing))

@@ -113,7 +113,7 @@ class Matrix:
         """The same with every model, method and seed that its folder has runs of, in the paper's order."""
         found = []
         for path in (self.out / "runs").glob("*/config.json"):
-            with suppress(InputError):  # a damaged one: whoever asks for that cell is told
+            with suppress(InputError, KeyError, TypeError):  # a damaged one: whoever asks for that cell is told
                 had = files.read_json(path)["settings"]
                 cell = Cell(had["model"], had["method"], had["seed"])
                 found += [cell] if cell.name == path.parent.name else []
@@ -130,9 +130,10 @@ class Matrix:
 def _holds(path: Path, *parts: str) -> bool:
     """Whether a file is there, whole, and says this; a damaged one is made again."""
     try:
-        return path.is_file() and set(parts) <= set(files.read_json(path))
+        files.read_json(path, *parts)
     except InputError:
         return False
+    return True
 
 
 @dataclass
