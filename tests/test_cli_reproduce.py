@@ -56,6 +56,10 @@ def test_the_board_shows_every_cell() -> None:
         ["✓ 12 s", "– ~900 s"],
         ["▶ 7/45 0.301 0.312", "· ~30 s"],
     ]
+    later = {Cell(cell.model, cell.method, 1): State() for cell in states}
+    assert list(MatrixBoard().table({**states, **later}).columns[0].cells) == ["TransE, seed 0", "RotatE, seed 0"]
+    ended = dict.fromkeys(states, State("done"))
+    assert list(MatrixBoard().table({**ended, **later}).columns[0].cells) == ["TransE, seed 1", "RotatE, seed 1"]
 
 
 def test_a_terminal_sees_the_cells_live(nations: Path, tmp_path: Path) -> None:

@@ -267,7 +267,8 @@ def test_no_runs_within_the_data(tmp_path: Path) -> None:
 def test_killed_before_it_said_what_it_is(nations: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".matrix.json.part").write_text("{")
-    assert [state.what for state in carry_out(matrix_of(nations, tmp_path / "out", methods=("fede",))).values()]
+    done = carry_out(matrix_of(nations, tmp_path / "out", methods=("fede",)))
+    assert [state.what for state in done.values()] == ["done"]
 
 
 SLOW = [f"--set={key}={value}" for key, value in {**QUICK, "rounds": "20", "patience": "20"}.items()]

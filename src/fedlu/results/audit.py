@@ -164,7 +164,7 @@ def _exhibits(
     watch: Watch | None,
 ) -> tuple[list[Exhibit], dict[str, str]]:
     """The models that there are, and why the others are absent; `before` is the raw run, and where its data is now."""
-    settings, found, absent = Settings(**config["settings"]), [], {}
+    settings, found, absent = runs.saved_settings(run), [], {}
     try:
         found.append(Exhibit("raw", _raw(*before, retained, settings)))
     except FedluError as gone:

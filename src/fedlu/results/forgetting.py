@@ -72,7 +72,7 @@ def forget(
     """
     run, out = Path(run), Path(out)
     refuse(run, out, goal, without)
-    config, settings = runs.read_config(run), runs.settings_of(run)
+    config, settings = runs.read_config(run), runs.saved_settings(run)
     if data is not None:
         config["data"] = str(Path(data).resolve())
     federation = runs.data_of(run, data)

@@ -33,7 +33,7 @@ from fedlu.federated.keepsakes import Snapshot
 from fedlu.graph.federation import SPLITS, ClientGraph, Federation
 from fedlu.graph.triples import Triples
 from fedlu.learning.local_training import Learner
-from fedlu.results.runs import data_of, go_on, how_far, settings_of
+from fedlu.results.runs import data_of, go_on, how_far, saved_settings
 
 Question = tuple[str | None, str, str | None]
 """(head, relation, None) asks for tails, (None, relation, tail) for heads."""
@@ -46,7 +46,7 @@ def load(run: str | Path, data: Federation | str | Path | None = None) -> Learne
     """A run, ready to predict by its best tables; `data` says where its federation is now, if it was moved."""
     folder = Path(run)
     how_far(folder)
-    settings, federation = settings_of(folder), data_of(folder, data)
+    settings, federation = saved_settings(folder), data_of(folder, data)
     party, _, _ = go_on(folder, federation, settings)
     views = VIEWS.get(settings.method, ALL_VIEWS)
     if settings.method == "centralized":

@@ -147,7 +147,7 @@ def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
     folder = Path(folder)
     how_far(folder)
-    party, progress, _ = go_on(folder, data_of(folder), settings_of(folder))
+    party, progress, _ = go_on(folder, data_of(folder), saved_settings(folder))
     source = ALL_OF_VALID if split == "valid" else split
     return rounds.measure(party.server, party.transport, progress.round, source, best=True)
 
@@ -176,7 +176,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(folder / "config.json", "settings", "recipe", "data", "federation", "fingerprint")
 
 
-def settings_of(folder: Path) -> Settings:
+def saved_settings(folder: Path) -> Settings:
     """Those that a run was learned with; today's defaults stand for settings that its version did not have."""
     try:
         return Settings(**read_config(folder)["settings"])
