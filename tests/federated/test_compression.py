@@ -141,6 +141,16 @@ def test_what_arrives_is_checked(kind: str, rows: Any, message: str) -> None:
         unpack(rows, kind, (2, 3), WHO)
 
 
+def test_what_is_too_large_for_half_precision_arrives_bit_by_bit() -> None:
+    sender = Sender.of("fp16", 1, 3)
+    large = np.array([[200_000.0, -200_000.0, 1.0]], np.float32)
+    arrived = np.zeros((1, 3), np.float32)
+    for change in (large, 0 * large, 0 * large, 0 * large):
+        arrived += unpack(sender.pack(change), "fp16", (1, 3), "client")
+    np.testing.assert_array_equal(arrived, large)
+    np.testing.assert_array_equal(sender.owed, 0 * large)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["fp16", "int8"])
 def test_rows_that_are_not_finite_do_not_become_so(kind: str, bad: float) -> None:

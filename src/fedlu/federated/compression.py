@@ -21,12 +21,14 @@ LARGEST = 127
 
 
 def pack(rows: Floats, kind: str) -> Rows:
-    """Rows that are not finite stay so, and are refused where they arrive."""
+    """Rows that are not finite stay so, and are refused where they arrive; those too large for half precision are sent
+    as large as they can be, and a sender owes the rest."""
     if kind == "none":
         return rows
     if kind == "fp16":
-        with np.errstate(over="ignore"):
-            return Packed(rows.astype(np.float16), np.empty(0, dtype=np.float32))
+        largest = np.finfo(np.float16).max
+        held = np.where(np.isfinite(rows), np.clip(rows, -largest, largest), rows)
+        return Packed(held.astype(np.float16), np.empty(0, dtype=np.float32))
     steps = np.abs(rows).max(axis=1, initial=0.0) / np.float32(LARGEST)  # (rows,)
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.rint(rows / steps[:, None])
