@@ -50,8 +50,8 @@ def test_a_plain_step_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_has_all_parts_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is found by name, so a name that moved would be missed; and they never sum up to more than the whole, however
-    slow the disk is: a checkpoint is of the run, though of no round."""
+    """Each is found by name, so a name that moved would be missed; and they never sum up to more than the whole,
+    however slow the disk is: a checkpoint is of the run, though of no round."""
 
     def slowly(*given: object) -> None:
         time.sleep(0.3)

@@ -153,6 +153,65 @@ def test_a_trial_killed_while_it_was_thought_up_is_thought_up_again(
     assert len(pretended) == 14
 
 
+@pytest.fixture
+def at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that take no time, and are the better, the higher the rate is: so one corner is proposed over and over."""
+
+    def learn(*_: Any, **given: Any) -> dict[str, Any]:
+        return {"valid": {"global": {"weighted": {"mrr": float(given.get("learning_rate", 3e-3))}}}}
+
+    monkeypatch.setattr(runs, "learn", learn)
+
+
+EDGE = {"epochs": 1, "final_rate": 0.03, "remember": 0.0, "margin": 8.0, "adversarial": 1.0}
+
+
+@pytest.mark.usefixtures("at_the_edge")
+def test_no_place_is_tried_twice(nations: Path, tmp_path: Path) -> None:
+    found = tune(nations, tmp_path / "study", method="fede", trials=14, overrides=EDGE)
+    rates = [trial.settings["learning_rate"] for trial in found.trials[1:]]
+    assert found.best.settings["learning_rate"] == 8e-3
+    assert len(rates) == len(set(rates)) == 13
+    assert [trial.number for trial in found.trials] == list(range(14))
+    journal = map(json.loads, (tmp_path / "study" / "journal.jsonl").read_text().splitlines())
+    assert len({each["trial_id"] for each in journal if "trial_id" in each}) > 14  # some places were given up
+
+
+@pytest.mark.usefixtures("at_the_edge")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_when_a_place_is_given_up(
+    nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    whole = tune(nations, tmp_path / "whole", method="fede", trials=14, overrides=EDGE)
+    real, kills = optuna.Study.tell, 0
+
+    def tell(self: optuna.Study, trial: Any, *given: Any, **named: Any) -> Any:
+        nonlocal kills
+        given_up = isinstance(trial, optuna.Trial)
+        if moment == "after" or not given_up:
+            real(self, trial, *given, **named)
+        if given_up and kills < 1:
+            kills += 1
+            raise KeyboardInterrupt
+        if moment == "before" and given_up:
+            real(self, trial, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "tell", tell)
+        with pytest.raises(KeyboardInterrupt):
+            tune(nations, tmp_path / "killed", method="fede", trials=14, overrides=EDGE)
+    assert tune(nations, tmp_path / "killed", method="fede", trials=14, overrides=EDGE).trials == whole.trials
+
+
+@pytest.mark.usefixtures("at_the_edge")
+def test_a_small_space_has_an_end(nations: Path, tmp_path: Path) -> None:
+    held = {"learning_rate": 1e-3, "margin": 8.0, "adversarial": 1.0, "final_rate": 0.03}
+    found = tune(nations, tmp_path / "study", method="fede", trials=9, overrides=held)
+    places = {(trial.settings.get("epochs", 1), trial.settings.get("remember", 0.0)) for trial in found.trials}
+    assert len(found.trials) == len(places) == 4  # epochs 1 or 2, a mean over rounds or none
+    assert tune(nations, tmp_path / "study", method="fede", trials=9, overrides=held) == found
+
+
 def test_killed_while_it_wrote_its_journal(
     nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretended: list[dict[str, Any]]
 ) -> None:

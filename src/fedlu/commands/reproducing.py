@@ -99,7 +99,8 @@ def tune(
     """Search for settings, judged by valid MRR alone, over a space that is declared for each method and model.
 
     The first trial is the recipe as it is, the next three are random places, and then it is tried what a model of the
-    trials so far (a Gaussian process) thinks is best. The study goes on where it was stopped, or gets more trials.
+    trials so far (a Gaussian process) thinks is best, and no place twice. The study goes on where it was stopped, or
+    gets more trials.
     Give the best.toml that it leaves to `fedlu reproduce --tuned`.
 
     Examples:
@@ -126,6 +127,8 @@ def tune(
         )
     for trial in study.trials:
         screen.print(f"trial {trial.number}: {trial.said}")
+    if len(study.trials) < trials:
+        screen.print("all of the space was tried: hold fewer settings with --set for more trials")
     screen.print(f"best: trial {study.best.number}, valid MRR {study.best.mrr:.4f}; wrote {out / 'best.toml'}")
     words = ["fedlu", "learn", str(federation), "--method", method, "--model", model, "--recipe", recipe]
     words += ["--seed", str(seed)] * bool(seed)

@@ -6,9 +6,9 @@
     STUDY/best.toml        the best settings, for `fedlu reproduce --tuned`
 
 The first trial is the recipe as it is, and the sampler knows where that is in the space: after a few random places, it
-looks near the best ones. What it proposes depends on the seed and the trials before alone, so a
-study that was stopped, or killed, goes on as if it had not been: a trial that had begun is a run, and is resumed; one
-that was killed while it was thought up is thought up again.
+looks near the best ones; a place that was tried already gives way to a random one. What it proposes depends on the
+seed and the trials before alone, so a study that was stopped, or killed, goes on as if it had not been: a trial that
+had begun is a run, and is resumed; one that was killed while it was thought up is thought up again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ Space = dict[str, dict[str, Any]]
 """By setting: low and high (and log, whole), or choices."""
 FIRST_TRIALS = 4
 """The recipe and random places; after them, places like the best ones are tried."""
+RANDOM_PLACES = 100
+"""How many are looked at for one that is new, before all of a small space counts as tried."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def tune(
     overrides: Mapping[str, Any] | None = None,
     watch: runs.Watch | None = None,
 ) -> Study:
-    """Go on until the study in `out` has this many trials; `overrides` are held, and not tuned."""
+    """Go on until the study in `out` has this many trials, or all of a small space was tried; `overrides` are held, and
+    not tuned."""
     out, held = Path(out), dict(overrides or {})
     if trials < 1:
         raise InputError(f"trials = {trials}", remedy="give at least 1")
@@ -181,25 +184,41 @@ def _study(out: Path) -> optuna.Study:
 
 
 def _tried(study: optuna.Study, space: Space) -> list[FrozenTrial]:
-    """The trials that count; one that was killed while it was thought up knows only some of its settings."""
-    return [trial for trial in study.trials if trial.state != TrialState.WAITING and set(trial.params) == set(space)]
+    """The trials that count. One that was killed while it was thought up knows only some of its settings, and one that
+    was given up because its place had been tried is not the first there."""
+    whole = [trial for trial in study.trials if trial.state != TrialState.WAITING and set(trial.params) == set(space)]
+    return [trial for at, trial in enumerate(whole) if trial.state != TrialState.FAIL or _is_new(trial, whole[:at])]
+
+
+def _is_new(trial: FrozenTrial | optuna.Trial, before: list[FrozenTrial]) -> bool:
+    return settings_of(trial.params) not in [settings_of(each.params) for each in before]
 
 
 def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int, seed: int) -> int | None:
     """The place of a trial that was begun and not judged, or else of a new one; None if there are enough."""
-    tried = _tried(study, space)
-    for place, trial in enumerate(tried):
-        if trial.state == TrialState.RUNNING:
+    begun = _tried(study, space)
+    for place, trial in enumerate(begun):
+        if trial.state == TrialState.RUNNING and _is_new(trial, begun[:place]):
             return place
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
+    tried = _tried(study, space)
     if len(tried) >= trials:
         return None
-    study.sampler = optuna.samplers.GPSampler(seed=1_000_003 * seed + len(tried), n_startup_trials=FIRST_TRIALS)
     if not tried and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start)
-    study.ask({key: _distribution(entry) for key, entry in space.items()})
-    return len(tried)
+    of_this_trial = 1_000_003 * seed + len(tried)
+    samplers = [
+        optuna.samplers.GPSampler(seed=of_this_trial, n_startup_trials=FIRST_TRIALS),
+        *[optuna.samplers.RandomSampler(seed=of_this_trial)] * RANDOM_PLACES,
+    ]
+    for sampler in samplers:
+        study.sampler = sampler
+        asked = study.ask({key: _distribution(entry) for key, entry in space.items()})
+        if _is_new(asked, tried):
+            return len(tried)
+        study.tell(asked, state=TrialState.FAIL)
+    return None
 
 
 def _found(tried: list[FrozenTrial]) -> Study:
