@@ -114,10 +114,11 @@ def test_averaging_more_often_brings_clients_nearer_to_each_other(federation: Fe
 @pytest.mark.parametrize("model", ["TransE", "ComplEx", "DistMult"])
 def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: str) -> None:
     """What sets FedProx and FedEC apart from FedE is a small addition, and costs little if it is not too strong."""
-    small = {"dimension": 32, "rounds": 10}
+    rounds = round(10 / resolve(recipe, method="fede", model=model).epochs)
+    small = {"dimension": 32, "rounds": rounds}
     found = {
         method: mrr(
-            play(federation, 10, **asdict(resolve(recipe, method=method, model=model, overrides=small))), "global"
+            play(federation, rounds, **asdict(resolve(recipe, method=method, model=model, overrides=small))), "global"
         )
         for method in ("fede", "fedprox", "fedec")
     }
