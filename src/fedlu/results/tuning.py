@@ -187,7 +187,7 @@ def _tried(study: optuna.Study, space: Space) -> list[FrozenTrial]:
     """The trials that count. One that was killed while it was thought up knows only some of its settings, and one that
     was given up because its place had been tried is not the first there."""
     whole = [trial for trial in study.trials if trial.state != TrialState.WAITING and set(trial.params) == set(space)]
-    return [trial for at, trial in enumerate(whole) if trial.state != TrialState.FAIL or _is_new(trial, whole[:at])]
+    return [trial for at, trial in enumerate(whole) if trial.state == TrialState.COMPLETE or _is_new(trial, whole[:at])]
 
 
 def _is_new(trial: FrozenTrial | optuna.Trial, before: list[FrozenTrial]) -> bool:
@@ -196,13 +196,12 @@ def _is_new(trial: FrozenTrial | optuna.Trial, before: list[FrozenTrial]) -> boo
 
 def _next(study: optuna.Study, space: Space, start: dict[str, Any], trials: int, seed: int) -> int | None:
     """The place of a trial that was begun and not judged, or else of a new one; None if there are enough."""
-    begun = _tried(study, space)
-    for place, trial in enumerate(begun):
-        if trial.state == TrialState.RUNNING and _is_new(trial, begun[:place]):
+    tried = _tried(study, space)
+    for place, trial in enumerate(tried):
+        if trial.state == TrialState.RUNNING:
             return place
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
-    tried = _tried(study, space)
     if len(tried) >= trials:
         return None
     if not tried and not study.get_trials(states=(TrialState.WAITING,)):
