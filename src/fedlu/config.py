@@ -27,7 +27,7 @@ CHOICES = {
     "method": METHODS,
     "loss": ("contrastive", "cross_entropy"),
     "optimizer": ("adam", "adagrad"),
-    "relations_from": ("local", "both"),
+    "relations_from": ("local", "both", "each"),
     "compress": ("none", "fp16", "int8"),
 }
 SHARES = {"warm_rounds": "rounds"}
@@ -100,7 +100,7 @@ class Settings:
     teach_global_after: int = 0
     temperature: float = 1.0
     relations_from: str = "local"
-    """Which tables' gradients move the relations."""
+    """Which tables' gradients move the relations; each: both tables have relations of their own, once they part."""
     rejoin: float = 0.0
     """The part of the way that shared local rows go back to the global ones before each round with two tables, but for
     the first."""

@@ -184,6 +184,43 @@ def test_without_teaching_the_local_table_is_an_independent_client(federation: F
         np.testing.assert_array_equal(mine.relations.values, theirs.relations.values)
 
 
+@pytest.mark.parametrize("options", [{}, {"model": "ComplEx", "reciprocal": True, "relation_prediction": 0.5}])
+def test_with_relations_each_two_untaught_tables_are_two_models(
+    federation: Federation, options: dict[str, Any]
+) -> None:
+    """No gradient crosses: the local table and its relations are a client alone, what is shared is FedE."""
+    both = play(federation, 3, method="fedlu", relations_from="each", teach_local=0.0, teach_global=0.0, **options)
+    alone, fede = (play(federation, 3, method=method, **options) for method in ("independent", "fede"))
+    np.testing.assert_array_equal(both.server.table, fede.server.table)
+    for mine, single, shared in zip(both.clients, alone.clients, fede.clients, strict=True):
+        assert mine.local_relations is not None
+        np.testing.assert_array_equal(mine.local.values, single.local.values)
+        np.testing.assert_array_equal(mine.local_relations.values, single.relations.values)
+        np.testing.assert_array_equal(mine.relations.values, shared.relations.values)
+        assert (single.relations.values != shared.relations.values).any()
+
+
+def test_relations_part_with_the_tables_and_go_back_with_them(federation: Federation) -> None:
+    """Until the tables part there is one set. At a rate at which nothing is learned, the other begins as its copy and
+    goes a share of the way back; with starts of their own, both begin at random."""
+    options = {"dimension": 8, "warm_rounds": 1, "relations_from": "each", "rejoin": 0.25, "learning_rate": 1e-12}
+    party = gather(federation, Settings(**options))
+    client, rows = party.clients[0], party.server.rows_for(party.clients[0].name)
+    client.train(Train(1, rows))
+    assert client.local_relations is None
+    client.train(Train(2, rows))
+    assert client.local_relations is not None
+    np.testing.assert_allclose(client.local_relations.values, client.relations.values, atol=1e-9)
+    client.relations.values += 1
+    client.train(Train(3, rows))
+    np.testing.assert_allclose(client.relations.values - client.local_relations.values, 0.75, atol=1e-5)
+    own = gather(federation, Settings(dimension=8, relations_from="each", own_start=True)).clients[0]
+    assert own.local_relations is not None
+    assert np.corrcoef(own.local_relations.values.ravel(), own.relations.values.ravel())[0, 1] < 0.5
+    rival = gather(federation, Settings(dimension=8, method="fede", relations_from="each")).clients[0]
+    assert rival.local_relations is None
+
+
 def test_teaching_brings_the_tables_closer(federation: Federation) -> None:
     """The more the tables teach each other, the more alike are their scores."""
 

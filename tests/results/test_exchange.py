@@ -288,13 +288,24 @@ def still(data: Path, tmp_path: Path, name: str, **options: Any) -> LearnedRun:
     return fedlu.load(tmp_path / name)
 
 
-@pytest.mark.parametrize("method", ["fedlu", "fede", "independent", "centralized"])
-def test_a_run_begins_with_the_rows_that_it_was_given(data: Path, tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedlu", {}),
+        ("fedlu", {"relations_from": "each", "own_start": True}),
+        ("fede", {}),
+        ("independent", {}),
+        ("centralized", {}),
+    ],
+)
+def test_a_run_begins_with_the_rows_that_it_was_given(
+    data: Path, tmp_path: Path, method: str, settings: dict[str, Any]
+) -> None:
     client = fedlu.graph.load(data).clients[0]
     relation = client.vocabulary.relations[0]
     file = given(tmp_path, ("brazil", "atlantis", "china"), (relation,), 0.5)
     warm, cold = (
-        still(data, tmp_path, name, method=method, start_from=start)
+        still(data, tmp_path, name, method=method, start_from=start, **settings)
         for name, start in {"warm": [file], "cold": ()}.items()
     )
     for view in ("local", "global") if len(warm.views) == 3 else warm.views:

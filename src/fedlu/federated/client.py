@@ -82,11 +82,17 @@ class Client:
         random, limit = generator(settings.seed, "entities", graph.name), settings.start_range
         self.avatar = Table(random.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         self.local = Table(self.avatar.values.copy())
-        if settings.own_start and settings.method == "fedlu":
-            own = generator(settings.seed, "own entities", graph.name)
-            self.local = Table(own.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
         height = relations * (2 if settings.reciprocal else 1)
         self.relations = Table(model.start_relations(random, height, limit))
+        self.local_relations: Table | None = None
+        """FedLU: the local table's own, where the two do not share them."""
+        if settings.method == "fedlu" and settings.relations_from == "each" and not settings.warm_rounds:
+            self.local_relations = self.relations.copy()
+        if settings.method == "fedlu" and settings.own_start:
+            own = generator(settings.seed, "own entities", graph.name)
+            self.local = Table(own.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
+            if self.local_relations is not None:
+                self.local_relations = Table(model.start_relations(own, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
@@ -201,7 +207,9 @@ class Client:
             return self.unlearner.memories[view]
         if view == "local" and self.remembered is not None:
             return Memory(Table(self.remembered.entities), Table(self.remembered.relations))
-        return Memory(self.local if view == "local" else self.avatar, self.relations)
+        if view == "local":
+            return Memory(self.local, self.local_relations or self.relations)
+        return Memory(self.avatar, self.relations)
 
     # --- learning
 
@@ -220,6 +228,7 @@ class Client:
         if method == "fedlu" and round_number > warm:
             if warm and not self.parted:
                 self.local, self.parted = self.avatar.copy(), True
+                self.local_relations = self.relations.copy() if settings.relations_from == "each" else None
             if round_number > warm + 1:
                 self._rejoin(1 - (1 - settings.rejoin) ** (1 / settings.rounds_an_epoch))
             return self._mutual_epochs(round_number, round_number - warm)
@@ -230,7 +239,7 @@ class Client:
     def _remember(self, round_number: int) -> None:
         if round_number <= self.settings.rounds * (1 - self.settings.remember):
             return
-        entities, relations = self.local.values, self.relations.values
+        entities, relations = self.local.values, (self.local_relations or self.relations).values
         if self.remembered is None:
             self.remembered = Mean(entities.copy(), relations.copy(), 1)
         else:
@@ -242,6 +251,8 @@ class Client:
         rows = self.shared
         if share and len(rows):
             self.local.values[rows] += np.float32(share) * (self.avatar.values[rows] - self.local.values[rows])
+            if self.local_relations is not None:
+                self.local_relations.values += np.float32(share) * (self.relations.values - self.local_relations.values)
 
     def _pull(self) -> Pull | None:
         """What keeps a rival's rows near the global ones."""
@@ -260,7 +271,7 @@ class Client:
     def _mutual_epochs(self, round_number: int, since: int) -> dict[str, float]:
         teaching = self._teaching(since)
         steps = [
-            self.learner.mutual_step(self.local, self.avatar, self.relations, batch, teaching)
+            self.learner.mutual_step(self.local, self.avatar, self.relations, batch, teaching, self.local_relations)
             for batch in self._batches(round_number)
         ]
         local, avatar = np.mean(steps, axis=0)
@@ -274,7 +285,7 @@ class Client:
             local=settings.teach_local if taught and since > settings.teach_local_after else 0.0,
             avatar=settings.teach_global if taught and since > settings.teach_global_after else 0.0,
             temperature=settings.temperature,
-            relations_from_both=settings.relations_from == "both",
+            relations_from_both=settings.relations_from != "local",
         )
 
     def _batches(self, round_number: int) -> Iterator[Batch]:
@@ -317,6 +328,8 @@ class Client:
     def _tables(self) -> dict[str, Table]:
         own = self.learner.scorer.parameters
         tables = {"local": self.local, "avatar": self.avatar, "relations": self.relations}
+        if self.local_relations is not None:
+            tables["local_relations"] = self.local_relations
         return tables if own is None else {**tables, "parameters": own}
 
     def _model_arrays(self) -> dict[str, Floats]:
@@ -351,6 +364,7 @@ class Client:
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
+        self.local_relations = Table(self.relations.values) if "local_relations.updates" in counters else None
         for name, table in self._tables().items():
             table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
             table.memory = under(f"{name}.memory.", arrays)

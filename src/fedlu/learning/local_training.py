@@ -49,11 +49,18 @@ class Learner:
         return loss
 
     def mutual_step(
-        self, local: Table, avatar: Table, relations: Table, batch: Batch, teaching: Teaching
+        self,
+        local: Table,
+        avatar: Table,
+        relations: Table,
+        batch: Batch,
+        teaching: Teaching,
+        local_relations: Table | None = None,
     ) -> tuple[float, float]:
-        """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global."""
-        mine = self.forward(local, relations, batch)
-        theirs = self.forward(avatar, relations, batch, mine.rows.relations)
+        """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global. They
+        share the relations, unless the local table has some of its own."""
+        mine = self.forward(local, local_relations or relations, batch)
+        theirs = self.forward(avatar, relations, batch, None if local_relations else mine.rows.relations)
         slopes, loss = self.predict(mine.scores, batch)
         avatar_slopes, avatar_loss = self.predict(theirs.scores, batch)
         teaching.add(slopes, avatar_slopes, mine.scores, theirs.scores, batch)
@@ -62,10 +69,14 @@ class Learner:
         if own is not None and avatar_own is not None and teaching.relations_from_both:
             own = own + avatar_own
         self._apply_parameters(own)
-        gradient, others = self.ask_for_relations(gradient, mine.rows, relations, batch)
+        gradient, others = self.ask_for_relations(gradient, mine.rows, local_relations or relations, batch)
         avatar_gradient, avatar_others = self.ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
         self.apply(local, batch, gradient, None)
         self.apply(avatar, batch, avatar_gradient, None)
+        if local_relations is not None:
+            self._apply_relations(local_relations, batch, [gradient.relations], others)
+            self._apply_relations(relations, batch, [avatar_gradient.relations], avatar_others)
+            return loss, avatar_loss
         for_relations = [gradient.relations]
         if teaching.relations_from_both:
             for_relations, others = [*for_relations, avatar_gradient.relations], others + avatar_others

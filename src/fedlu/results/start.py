@@ -84,9 +84,10 @@ def _put(tables: Tables, client: Client) -> Ids:
     for table in (client.local, client.avatar):
         table.values[mine] = tables.entities[theirs]
     ours, others = _matched(labels.relation_ids, shape.relations)
-    client.relations.values[ours] = tables.relations[others]
-    if shape.reciprocal:
-        client.relations.values[ours + len(labels.relations)] = tables.relations[others + len(shape.relations)]
+    for table in (client.relations, client.local_relations or client.relations):
+        table.values[ours] = tables.relations[others]
+        if shape.reciprocal:
+            table.values[ours + len(labels.relations)] = tables.relations[others + len(shape.relations)]
     own = client.learner.scorer.parameters
     if own is not None and "parameters" in tables.own:
         own.values = tables.own["parameters"].copy()
