@@ -102,8 +102,8 @@ class Settings:
     relations_from: str = "local"
     """Which tables' gradients move the relations; each: both tables have relations of their own, once they part."""
     rejoin: float = 0.0
-    """The part of the way that shared local rows go back to the global ones before each round with two tables, but for
-    the first."""
+    """The part of the way that shared local rows, and relations if there are two sets of them, go back to the global
+    ones before each round with two tables, but for the first."""
     # rivals
     proximal: float = 0.0
     """FedProx: pull of the global row."""
