@@ -27,7 +27,7 @@ CHOICES = {
     "method": METHODS,
     "loss": ("contrastive", "cross_entropy"),
     "optimizer": ("adam", "adagrad"),
-    "relations_from": ("local", "both", "each"),
+    "relations_from": ("local", "both"),
     "compress": ("none", "fp16", "int8"),
 }
 SHARES = {"warm_rounds": "rounds"}
@@ -89,8 +89,8 @@ class Settings:
     warm_rounds: int = 0
     """Rounds with one table, as in FedE, before local and global part; 0.5: half of all rounds."""
     own_start: bool = False
-    """Without warm rounds, after which it is a copy: whether the local table begins with rows of its own. Two tables
-    that begin alike have little to teach each other."""
+    """Without warm rounds, after which it is a copy: whether the local table begins with rows and relations of its own.
+    Two tables that begin alike have little to teach each other."""
     teach_local: float = 2.0
     """Weight of the distillation from global to local."""
     teach_global: float = 2.0
@@ -100,10 +100,10 @@ class Settings:
     teach_global_after: int = 0
     temperature: float = 1.0
     relations_from: str = "local"
-    """Which tables' gradients move the relations; each: both tables have relations of their own, once they part."""
+    """Which tables' gradients move the relations that they share."""
     rejoin: float = 0.0
-    """The part of the way that shared local rows, and relations if there are two sets of them, go back to the global
-    ones before each round with two tables, but for the first."""
+    """The part of the way that shared local rows go back to the global ones before each round with two tables, but for
+    the first; with starts of their own, they were never together."""
     # rivals
     proximal: float = 0.0
     """FedProx: pull of the global row."""
@@ -149,6 +149,11 @@ class Settings:
         """The learning rate of a round."""
         gone = min(1.0, (round_number - 1) / max(1, self.rounds - 1))
         return self.learning_rate * (1 - (1 - self.final_rate) * gone)
+
+    @property
+    def begins_apart(self) -> bool:
+        """FedLU: whether a client has two whole models from the first round on, that share nothing but their scores."""
+        return self.method == "fedlu" and self.own_start and not self.warm_rounds
 
     @property
     def rounds_an_epoch(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedlu.embedding.ranking import Queries, Side
 from fedlu.embedding.row_kernels import add_cubic
 from fedlu.errors import InputError
 from fedlu.federated import rounds
+from fedlu.federated.client import Client
 from fedlu.federated.messages import Keep, Train, Welcome
 from fedlu.federated.rounds import DivergedError, Progress
 from fedlu.graph import Federation, partition, read
@@ -27,9 +29,13 @@ def federation() -> Federation:
     return partition(read("umls"), clients=3, by="random", seed=1)
 
 
-def play(federation: Federation, number: int, **settings: Any) -> Party:
+def play(
+    federation: Federation, number: int, prepare: Callable[[Client], None] | None = None, **settings: Any
+) -> Party:
     values = Settings(**{"dimension": 16, "batch_size": 128, "negatives": 32, "learning_rate": 0.01, **settings})
     party = gather(federation, values)
+    for client in party.clients if prepare else []:
+        prepare(client)
     loop = rounds.learn(
         party.server,
         party.transport,
@@ -185,11 +191,15 @@ def test_without_teaching_the_local_table_is_an_independent_client(federation: F
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "ComplEx", "reciprocal": True, "relation_prediction": 0.5}])
-def test_with_relations_each_two_untaught_tables_are_two_models(
-    federation: Federation, options: dict[str, Any]
-) -> None:
+def test_untaught_tables_that_begin_apart_are_two_models(federation: Federation, options: dict[str, Any]) -> None:
     """No gradient crosses: the local table and its relations are a client alone, what is shared is FedE."""
-    both = play(federation, 3, method="fedlu", relations_from="each", teach_local=0.0, teach_global=0.0, **options)
+
+    def alike(client: Client) -> None:
+        """Begin as the two others do, to be compared with them."""
+        client.local, client.local_relations = client.avatar.copy(), client.relations.copy()
+
+    untaught = {"own_start": True, "teach_local": 0.0, "teach_global": 0.0, "rejoin": 0.5}
+    both = play(federation, 3, alike, method="fedlu", **untaught, **options)
     alone, fede = (play(federation, 3, method=method, **options) for method in ("independent", "fede"))
     np.testing.assert_array_equal(both.server.table, fede.server.table)
     for mine, single, shared in zip(both.clients, alone.clients, fede.clients, strict=True):
@@ -198,27 +208,6 @@ def test_with_relations_each_two_untaught_tables_are_two_models(
         np.testing.assert_array_equal(mine.local_relations.values, single.relations.values)
         np.testing.assert_array_equal(mine.relations.values, shared.relations.values)
         assert (single.relations.values != shared.relations.values).any()
-
-
-def test_relations_part_with_the_tables_and_go_back_with_them(federation: Federation) -> None:
-    """Until the tables part there is one set. At a rate at which nothing is learned, the other begins as its copy and
-    goes a share of the way back; with starts of their own, both begin at random."""
-    options = {"dimension": 8, "warm_rounds": 1, "relations_from": "each", "rejoin": 0.25, "learning_rate": 1e-12}
-    party = gather(federation, Settings(**options))
-    client, rows = party.clients[0], party.server.rows_for(party.clients[0].name)
-    client.train(Train(1, rows))
-    assert client.local_relations is None
-    client.train(Train(2, rows))
-    assert client.local_relations is not None
-    np.testing.assert_allclose(client.local_relations.values, client.relations.values, atol=1e-9)
-    client.relations.values += 1
-    client.train(Train(3, rows))
-    np.testing.assert_allclose(client.relations.values - client.local_relations.values, 0.75, atol=1e-5)
-    own = gather(federation, Settings(dimension=8, relations_from="each", own_start=True)).clients[0]
-    assert own.local_relations is not None
-    assert np.corrcoef(own.local_relations.values.ravel(), own.relations.values.ravel())[0, 1] < 0.5
-    rival = gather(federation, Settings(dimension=8, method="fede", relations_from="each")).clients[0]
-    assert rival.local_relations is None
 
 
 def test_teaching_brings_the_tables_closer(federation: Federation) -> None:
@@ -242,7 +231,7 @@ def test_teaching_waits_as_long_as_it_is_told(federation: Federation) -> None:
     assert (now.clients[0].local.values != never.clients[0].local.values).any()
 
 
-def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) -> None:
+def test_a_local_table_may_begin_with_rows_and_relations_of_its_own(federation: Federation) -> None:
     """The same start range, other numbers, the same ones each time; global rows and relations are not concerned."""
     alike, apart, again = (
         gather(federation, Settings(dimension=16, own_start=own)).clients[0] for own in (False, True, True)
@@ -251,14 +240,20 @@ def test_a_local_table_may_begin_with_rows_of_its_own(federation: Federation) ->
     assert np.corrcoef(apart.local.values.ravel(), apart.avatar.values.ravel())[0, 1] < 0.1
     assert np.abs(apart.local.values).max() <= apart.settings.start_range
     assert apart.local.values.std() == pytest.approx(alike.local.values.std(), rel=0.1)
+    assert alike.local_relations is None
+    assert apart.local_relations is not None
+    assert np.corrcoef(apart.local_relations.values.ravel(), apart.relations.values.ravel())[0, 1] < 0.3
     assert (apart.local.values == again.local.values).all()
     for table in ("avatar", "relations"):
         assert (getattr(apart, table).values == getattr(alike, table).values).all()
     rival = gather(federation, Settings(method="fedec", dimension=16, own_start=True)).clients[0]
     assert (rival.local.values == rival.avatar.values).all()  # it is FedLU's alone
     kept = gather(federation, Settings(dimension=16, own_start=True, rejoin=1, learning_rate=1e-12)).clients[0]
-    kept.train(Train(1, kept.avatar.values[kept.shared]))
-    np.testing.assert_allclose(kept.local.values, apart.local.values, atol=1e-5)  # it does not rejoin at once
+    for number in (1, 2):
+        kept.train(Train(number, kept.avatar.values[kept.shared]))
+    np.testing.assert_allclose(kept.local.values, apart.local.values, atol=1e-5)  # it was never joined
+    later = gather(federation, Settings(dimension=16, own_start=True, warm_rounds=1)).clients[0]
+    assert later.local_relations is None  # after warm rounds it is a copy, whose relations are shared
 
 
 @pytest.mark.parametrize(

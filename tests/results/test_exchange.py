@@ -291,8 +291,8 @@ def still(data: Path, tmp_path: Path, name: str, **options: Any) -> LearnedRun:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("fedlu", {}),
-        ("fedlu", {"relations_from": "each", "own_start": True}),
+        ("fedlu", {"own_start": False}),
+        ("fedlu", {"own_start": True}),
         ("fede", {}),
         ("independent", {}),
         ("centralized", {}),

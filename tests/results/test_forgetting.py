@@ -195,8 +195,8 @@ def test_rivals_forget_as_well(world: Path, tmp_path: Path, method: str) -> None
     assert known(tmp_path / "out", asked, "local") < known(tmp_path / "run", asked, "local") - 0.2
 
 
-def test_tables_with_relations_of_their_own_forget_both(world: Path, tmp_path: Path) -> None:
-    apart = {**SETTINGS, "warm_rounds": 0, "own_start": True, "relations_from": "each"}
+def test_tables_that_began_apart_both_forget(world: Path, tmp_path: Path) -> None:
+    apart = {**SETTINGS, "warm_rounds": 0, "own_start": True}
     runs.learn(world / "umls", method="fedlu", out=tmp_path / "run", **apart)
     forgetting.forget(tmp_path / "run", tmp_path / "out", forget_sets=True)
     asked = forget_sets(world)

@@ -85,14 +85,11 @@ class Client:
         height = relations * (2 if settings.reciprocal else 1)
         self.relations = Table(model.start_relations(random, height, limit))
         self.local_relations: Table | None = None
-        """FedLU: the local table's own, where the two do not share them."""
-        if settings.method == "fedlu" and settings.relations_from == "each" and not settings.warm_rounds:
-            self.local_relations = self.relations.copy()
-        if settings.method == "fedlu" and settings.own_start:
+        """FedLU: the local table's own, if the two begin apart; else they share them."""
+        if settings.begins_apart:
             own = generator(settings.seed, "own entities", graph.name)
             self.local = Table(own.uniform(-limit, limit, size=(entities, self.width)).astype(np.float32))
-            if self.local_relations is not None:
-                self.local_relations = Table(model.start_relations(own, height, limit))
+            self.local_relations = Table(model.start_relations(own, height, limit))
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
@@ -228,8 +225,7 @@ class Client:
         if method == "fedlu" and round_number > warm:
             if warm and not self.parted:
                 self.local, self.parted = self.avatar.copy(), True
-                self.local_relations = self.relations.copy() if settings.relations_from == "each" else None
-            if round_number > warm + 1:
+            if round_number > warm + 1 and not settings.begins_apart:
                 self._rejoin(1 - (1 - settings.rejoin) ** (1 / settings.rounds_an_epoch))
             return self._mutual_epochs(round_number, round_number - warm)
         loss = self._plain_epochs(round_number, self.avatar, self._pull())
@@ -251,8 +247,6 @@ class Client:
         rows = self.shared
         if share and len(rows):
             self.local.values[rows] += np.float32(share) * (self.avatar.values[rows] - self.local.values[rows])
-            if self.local_relations is not None:
-                self.local_relations.values += np.float32(share) * (self.relations.values - self.local_relations.values)
 
     def _pull(self) -> Pull | None:
         """What keeps a rival's rows near the global ones."""
@@ -285,7 +279,7 @@ class Client:
             local=settings.teach_local if taught and since > settings.teach_local_after else 0.0,
             avatar=settings.teach_global if taught and since > settings.teach_global_after else 0.0,
             temperature=settings.temperature,
-            relations_from_both=settings.relations_from != "local",
+            relations_from_both=settings.relations_from == "both",
         )
 
     def _batches(self, round_number: int) -> Iterator[Batch]:
@@ -364,7 +358,6 @@ class Client:
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
-        self.local_relations = Table(self.relations.values) if "local_relations.updates" in counters else None
         for name, table in self._tables().items():
             table.values, table.updates = arrays[f"{name}.values"], counters[f"{name}.updates"]
             table.memory = under(f"{name}.memory.", arrays)

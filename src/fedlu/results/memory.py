@@ -50,7 +50,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         entities = len(data.entities)
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
-    sets = 2 if settings.method == "fedlu" and settings.relations_from == "each" else 1
+    sets = 2 if settings.begins_apart else 1
     relations = sets * directions * sum(len(client.vocabulary.relations) for client in data.clients)
     kept = 3 if settings.remember else 2  # the best of each, and a mean
     tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
