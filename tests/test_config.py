@@ -58,6 +58,18 @@ def test_warm_rounds_follow_the_rounds(rounds: int, warm: int) -> None:
     assert resolve("fast", method="fedlu", model="TransE", overrides={"rounds": rounds}).warm_rounds == warm
 
 
+@pytest.mark.parametrize("recipe", ["fast", "strong"])
+@pytest.mark.parametrize("warm", [None, "0.3", "1", "0"])
+def test_only_no_warm_rounds_at_all_begin_apart(recipe: str, warm: str | None) -> None:
+    """Not a share of so few rounds that none is left; and a run with warm rounds has the settings it always had."""
+    for rounds in (2, 40):
+        chosen = {"rounds": rounds} | ({} if warm is None else {"warm_rounds": warm})
+        settings = resolve(recipe, method="fedlu", model="ComplEx", overrides=chosen)
+        assert settings.begins_apart == settings.own_start == (warm == "0")
+    assert not resolve(recipe, method="fede", model="ComplEx").begins_apart
+    assert not resolve("paper", method="fedlu", model="ComplEx").begins_apart
+
+
 def test_a_share_below_one_leaves_a_round_for_two_tables() -> None:
     for rounds in range(1, 60):
         settings = resolve("fast", method="fedlu", model="TransE", overrides={"rounds": rounds, "warm_rounds": "0.999"})

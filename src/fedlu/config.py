@@ -152,7 +152,8 @@ class Settings:
 
     @property
     def begins_apart(self) -> bool:
-        """FedLU: whether a client has two whole models from the first round on, that share nothing but their scores."""
+        """FedLU: whether a client has two models from the first round on, with rows and relations of their own; weights
+        that an interaction of PyKEEN's has besides are shared."""
         return self.method == "fedlu" and self.own_start and not self.warm_rounds
 
     @property
@@ -221,10 +222,16 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
             if key not in known:
                 raise InputError(f"no setting {key!r}", remedy=f"known are {', '.join(known)}")
             values[key] = _as_type(key, value, str(known[key].type))
+    if values.get("warm_rounds"):
+        values["own_start"] = False  # only 0 begins apart, not a share of so few rounds that none is left
     for key, whole in SHARES.items():
         if isinstance(share := values.get(key), float):
-            values[key] = int(share * values.get(whole, getattr(Settings, whole)) + 1e-9)
+            values[key] = whole_of(share, values.get(whole, getattr(Settings, whole)))
     return replace(Settings(), **{**values, "method": method, "model": model})
+
+
+def whole_of(share: float, number: int) -> int:
+    return int(share * number + 1e-9)
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:

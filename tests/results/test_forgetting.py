@@ -202,6 +202,10 @@ def test_tables_that_began_apart_both_forget(world: Path, tmp_path: Path) -> Non
     asked = forget_sets(world)
     for view in ("local", "global"):
         assert known(tmp_path / "out", asked, view) < known(tmp_path / "run", asked, view) - 0.2
+    for client in clients_of(tmp_path / "out"):  # what it would go on from is what it predicts by
+        assert client.local_relations is not None
+        np.testing.assert_array_equal(client.local.values, client.best["local"].entities)
+        np.testing.assert_array_equal(client.local_relations.values, client.best["local"].relations)
 
 
 # --- refusals: before anything changes ---------------------------------------------------------------------------

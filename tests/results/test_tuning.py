@@ -96,6 +96,23 @@ def test_the_recipe_is_a_place_of_its_space(recipe: str, method: str, model: str
     assert resolve(recipe, method=method, model=model, overrides=start) == settings
 
 
+@pytest.mark.parametrize("model", ["TransE", "ComplEx", "RotatE"])
+@pytest.mark.parametrize("rounds", [2, 3, 5, 6, 8, 9, 52])
+def test_shares_to_choose_from_are_different_numbers_of_rounds(model: str, rounds: int) -> None:
+    """As a trial sets them, rounded; the recipe's own is among them."""
+    settings = resolve("fast", method="fedlu", model=model, overrides={"rounds": rounds})
+    start = tuning.place_of(settings, space_of("fedlu", model))["warm_rounds"]
+    declared = tuning.holding(space_of("fedlu", model)["warm_rounds"], start)
+    entry = tuning._distinct("warm_rounds", declared, start, settings)
+    trials = [
+        resolve("fast", method="fedlu", model=model, overrides={"rounds": rounds, **tuning.settings_of(params)})
+        for params in ({"warm_rounds": share} for share in entry["choices"])
+    ]
+    assert start in entry["choices"]
+    assert settings in trials
+    assert len({(each.begins_apart, each.warm_rounds) for each in trials}) == len(trials) >= 3
+
+
 def test_a_short_study_looks_near_the_recipe(nations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the recipe the best of all, what follows the random trials is nearer to it than these are."""
 

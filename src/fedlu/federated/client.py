@@ -204,9 +204,10 @@ class Client:
             return self.unlearner.memories[view]
         if view == "local" and self.remembered is not None:
             return Memory(Table(self.remembered.entities), Table(self.remembered.relations))
-        if view == "local":
-            return Memory(self.local, self.local_relations or self.relations)
-        return Memory(self.avatar, self.relations)
+        return Memory(self.local if view == "local" else self.avatar, self._relations_of(view))
+
+    def _relations_of(self, view: str) -> Table:
+        return self.local_relations if view == "local" and self.local_relations is not None else self.relations
 
     # --- learning
 
@@ -235,7 +236,7 @@ class Client:
     def _remember(self, round_number: int) -> None:
         if round_number <= self.settings.rounds * (1 - self.settings.remember):
             return
-        entities, relations = self.local.values, (self.local_relations or self.relations).values
+        entities, relations = self.local.values, self._relations_of("local").values
         if self.remembered is None:
             self.remembered = Mean(entities.copy(), relations.copy(), 1)
         else:

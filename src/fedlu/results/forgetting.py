@@ -205,6 +205,9 @@ def carry_over(new: Client, old: Client) -> None:
     last_view = "global" if "global" in new.best else "local"
     new.relations.values = new.best[last_view].relations.copy()
     _blur(new.relations, old.relations)
+    if new.local_relations is not None and old.local_relations is not None:
+        new.local_relations.values = new.best["local"].relations.copy()
+        _blur(new.local_relations, old.local_relations)
     new.learner.scorer.restore(old.learner.scorer.state())
     new.parted = old.parted
     if new.learner.scorer.parameters is not None and old.learner.scorer.parameters is not None:

@@ -50,11 +50,11 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
         entities = len(data.entities)
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
-    sets = 2 if settings.begins_apart else 1
-    relations = sets * directions * sum(len(client.vocabulary.relations) for client in data.clients)
+    relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
     kept = 3 if settings.remember else 2  # the best of each, and a mean
     tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
-    others = (relations * size.relation_width + size.own * len(data.clients)) * (1 + 2 + 2)
+    sets = 2 if settings.begins_apart else 1
+    others = relations * size.relation_width * (sets * (1 + 2) + 2) + size.own * len(data.clients) * (1 + 2 + 2)
     graphs = 2 if settings.method == "fedlu" else 1  # both tables go forth before either goes back
     batch = settings.batch_size * settings.negatives * (8 + graphs * size.expanded)  # scores, slopes and their making
     needed = 4 * (tables + others + batch)

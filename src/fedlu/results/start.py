@@ -84,7 +84,7 @@ def _put(tables: Tables, client: Client) -> Ids:
     for table in (client.local, client.avatar):
         table.values[mine] = tables.entities[theirs]
     ours, others = _matched(labels.relation_ids, shape.relations)
-    for table in (client.relations, client.local_relations or client.relations):
+    for table in (client.relations,) if client.local_relations is None else (client.relations, client.local_relations):
         table.values[ours] = tables.relations[others]
         if shape.reciprocal:
             table.values[ours + len(labels.relations)] = tables.relations[others + len(shape.relations)]

@@ -14,6 +14,7 @@ had begun is a run, and is resumed; one that was killed while it was thought up 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlu.config import SHARES, Settings, layers, read_space, resolve
+from fedlu.config import SHARES, Settings, layers, read_space, resolve, whole_of
 from fedlu.errors import FedluError, InputError
 from fedlu.graph import federation as federations
 from fedlu.results import files, runs
@@ -82,7 +83,7 @@ def tune(
     if not declared:
         raise InputError("nothing is left to tune", remedy="hold fewer settings with --set")
     start = place_of(settings, declared)
-    space = {key: holding(entry, start[key]) for key, entry in declared.items()}
+    space = {key: _distinct(key, holding(entry, start[key]), start[key], settings) for key, entry in declared.items()}
     files.refuse_inside(out, {"the data": federation})
     data = federations.load(federation)
     facts = {"method": method, "model": model, "recipe": recipe, "seed": seed, "held": held, "space": space}
@@ -136,9 +137,14 @@ def space_of(method: str, model: str) -> Space:
 
 
 def place_of(settings: Settings, space: Space) -> dict[str, Any]:
-    """Where a recipe stands in the space; what may be a share of another setting is one."""
+    """Where a recipe stands in the space; what may be a share of another setting is one, rounded up, as it is down when
+    it becomes a whole number again."""
     found = {key: getattr(settings, key) for key in space}
-    shares = {key: found[key] / getattr(settings, whole) for key, whole in SHARES.items() if key in found}
+    shares = {
+        key: math.ceil(1e4 * found[key] / getattr(settings, whole)) / 1e4
+        for key, whole in SHARES.items()
+        if key in found
+    }
     return {**found, **shares}
 
 
@@ -147,6 +153,16 @@ def holding(entry: dict[str, Any], value: Any) -> dict[str, Any]:
     if "choices" in entry:
         return entry if value in entry["choices"] else {**entry, "choices": [*entry["choices"], value]}
     return {**entry, "low": min(entry["low"], value), "high": max(entry["high"], value)}
+
+
+def _distinct(key: str, entry: dict[str, Any], recipes: Any, settings: Settings) -> dict[str, Any]:
+    """With few rounds, several shares are the same number of them: one of each, the recipe's if it is among them; 0 is
+    no share."""
+    if key not in SHARES or "choices" not in entry:
+        return entry
+    number = getattr(settings, SHARES[key])
+    found = {(share > 0, whole_of(share, number)): share for share in [*entry["choices"], recipes]}
+    return {**entry, "choices": list(found.values())}
 
 
 def tried_in(place: int, trial: FrozenTrial) -> dict[str, Any]:
