@@ -18,7 +18,8 @@ from fedlu.config import Settings
 from fedlu.embedding.ranking import FilterIndex, Side
 from fedlu.errors import InputError
 from fedlu.federated import rounds
-from fedlu.federated.client import LOOKS, Client, Exam
+from fedlu.federated.client import LOOKS, Client
+from fedlu.federated.exams import Exam
 from fedlu.federated.messages import Keep, Measure, Recall, Unlearned
 from fedlu.federated.rounds import ForgetEvent
 from fedlu.federated.server import Server

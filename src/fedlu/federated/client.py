@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedlu.embedding.ranking import FilterIndex, Queries, rank_views, summarize
 from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
 from fedlu.federated.compression import Sender, unpack
+from fedlu.federated.exams import Exam, own_exam
 from fedlu.federated.keepsakes import Mean, Snapshot, under
 from fedlu.federated.messages import (
     Keep,
@@ -34,7 +35,6 @@ from fedlu.federated.messages import (
     check_rows,
 )
 from fedlu.graph.federation import ClientGraph
-from fedlu.graph.triples import Triples
 from fedlu.learning.knowledge import Memory
 from fedlu.learning.local_training import Learner, Teaching, losses_if_finite
 from fedlu.learning.regularisers import Pull, contrastive_pull, proximal_pull
@@ -52,16 +52,6 @@ AVERAGED = 3.0
 content, once the server has averaged."""
 LOOKS = 3
 """While it forgets, the server may come back to any of so many last looks; more than it waits for a gain."""
-
-
-@dataclass(frozen=True)
-class Exam:
-    """Triples to rank, by split, and against what: a client has one of its own, the centralized one has everybody's."""
-
-    name: str
-    splits: dict[str, Triples]
-    known: FilterIndex
-    candidates: NDArray[np.int32] | None = None
 
 
 class Client:
@@ -394,12 +384,6 @@ def learner_of(settings: Settings, model: Model, relations: int) -> Learner:
         relations=relations,
         relation_prediction=settings.relation_prediction,
     )
-
-
-def own_exam(graph: ClientGraph) -> Exam:
-    entities, relations = len(graph.vocabulary.entities), len(graph.vocabulary.relations)
-    known = FilterIndex.of(graph.known, entities, relations)
-    return Exam(graph.name, {"valid": graph.valid, "test": graph.test}, known)
 
 
 def nothing_to_forget(graph: ClientGraph) -> Request:

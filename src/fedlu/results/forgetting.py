@@ -25,7 +25,8 @@ from fedlu.embedding.optimizers import Table
 from fedlu.embedding.ranking import FilterIndex
 from fedlu.errors import InputError
 from fedlu.federated import rounds
-from fedlu.federated.client import Client, Exam
+from fedlu.federated.client import Client
+from fedlu.federated.exams import Exam
 from fedlu.federated.keepsakes import Snapshot
 from fedlu.federated.rounds import ForgetEvent, Progress
 from fedlu.graph.federation import ClientGraph, Federation, check_target, whole_folder

@@ -31,7 +31,8 @@ from fedlu.errors import InputError, ScoreError
 from fedlu.federated import rounds
 from fedlu.federated.alignment import key_for_one_process
 from fedlu.federated.arrivals import DivergedError, Rules
-from fedlu.federated.client import Client, Exam
+from fedlu.federated.client import Client
+from fedlu.federated.exams import Exam
 from fedlu.federated.rounds import Progress, RoundEvent
 from fedlu.federated.server import Server
 from fedlu.federated.transport import InProcessTransport
