@@ -231,6 +231,7 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
 
 
 def whole_of(share: float, number: int) -> int:
+    """Rounded down, but for what a computer lacks of a whole number."""
     return int(share * number + 1e-9)
 
 

@@ -60,8 +60,8 @@ class Learner:
         """Update both tables from one forward each: Eq. (localloss) for the local, and its mirror for the global. They
         share the relations, unless the local table has some of its own."""
         apart = local_relations is not None
-        mine_relations = relations if local_relations is None else local_relations
-        mine = self.forward(local, mine_relations, batch)
+        my_relations = relations if local_relations is None else local_relations
+        mine = self.forward(local, my_relations, batch)
         theirs = self.forward(avatar, relations, batch, None if apart else mine.rows.relations)
         slopes, loss = self.predict(mine.scores, batch)
         avatar_slopes, avatar_loss = self.predict(theirs.scores, batch)
@@ -71,12 +71,12 @@ class Learner:
         if own is not None and avatar_own is not None and (apart or teaching.relations_from_both):
             own = own + avatar_own
         self._apply_parameters(own)
-        gradient, others = self.ask_for_relations(gradient, mine.rows, mine_relations, batch)
+        gradient, others = self.ask_for_relations(gradient, mine.rows, my_relations, batch)
         avatar_gradient, avatar_others = self.ask_for_relations(avatar_gradient, theirs.rows, relations, batch)
         self.apply(local, batch, gradient, None)
         self.apply(avatar, batch, avatar_gradient, None)
         if apart:
-            self._apply_relations(mine_relations, batch, [gradient.relations], others)
+            self._apply_relations(my_relations, batch, [gradient.relations], others)
             self._apply_relations(relations, batch, [avatar_gradient.relations], avatar_others)
             return loss, avatar_loss
         for_relations = [gradient.relations]

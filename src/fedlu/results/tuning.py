@@ -155,13 +155,13 @@ def holding(entry: dict[str, Any], value: Any) -> dict[str, Any]:
     return {**entry, "low": min(entry["low"], value), "high": max(entry["high"], value)}
 
 
-def _distinct(key: str, entry: dict[str, Any], recipes: Any, settings: Settings) -> dict[str, Any]:
+def _distinct(key: str, entry: dict[str, Any], start: Any, settings: Settings) -> dict[str, Any]:
     """With few rounds, several shares are the same number of them: one of each, the recipe's if it is among them; 0 is
     no share."""
     if key not in SHARES or "choices" not in entry:
         return entry
     number = getattr(settings, SHARES[key])
-    found = {(share > 0, whole_of(share, number)): share for share in [*entry["choices"], recipes]}
+    found = {(share > 0, whole_of(share, number)): share for share in [*entry["choices"], start]}
     return {**entry, "choices": list(found.values())}
 
 
