@@ -101,6 +101,7 @@ def test_seeds_keep_all_their_digits() -> None:
         ({"rounds": 5, "warm_rounds": 5}, "warm_rounds = 5 of rounds = 5: the two tables would never part; give fewer"),
         ({"rejoin": 1.5}, "rejoin = 1.5; give a share from 0 to 1"),
         ({"remember": 1.5}, "remember = 1.5; give a share from 0 to 1"),
+        ({"add_up": 1.5}, "add_up = 1.5; give a share from 0 to 1"),
         ({"epochs": 1.5}, "epochs = 1.5; give a whole number, or a half, a third, ... of one"),
         ({"epochs": "0.7"}, "epochs = 0.7; give a whole number, or a half, a third, ... of one"),
         ({"epochs": 0}, "epochs = 0.0; give a whole number, or a half, a third, ... of one"),

@@ -83,6 +83,9 @@ class Settings:
     remember: float = 0.0
     """The share of the rounds, the last ones, over which local rows and relations are averaged for prediction, while
     learning goes on with those of the round; 0: they are as the last round left them."""
+    add_up: float = 0.0
+    """Whether clients' changes of a row add up: one that k of them sent moves k ** add_up times as far as the mean of
+    their changes. 0: to the mean, as in the paper; 1: by the sum, as if one had trained on all their triples."""
     compress: str = "none"
     """Rows on the wire while learning: as they are, in half precision, or in whole numbers of one byte."""
     # FedLU: two tables that teach each other
@@ -136,7 +139,7 @@ class Settings:
         for name in ("fraction", "valid_share", "final_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share above 0, up to 1")
-        for name in ("rejoin", "remember"):
+        for name in ("rejoin", "remember", "add_up"):
             if getattr(self, name) > 1:
                 raise InputError(f"{name} = {getattr(self, name)}", remedy="give a share from 0 to 1")
         if self.temperature < 0.01:

@@ -12,7 +12,7 @@ from fedlu.errors import InputError
 from fedlu.federated import messages
 from fedlu.federated.alignment import key_for_one_process, tokens
 from fedlu.federated.client import Client
-from fedlu.federated.messages import MessageError, Registration, Train, Trained
+from fedlu.federated.messages import MessageError, Registration, Train, Trained, Unlearned
 from fedlu.federated.server import Server
 from fedlu.graph import Federation, partition, read
 
@@ -58,6 +58,40 @@ def test_a_row_that_nobody_sent_keeps_its_value(server: Server) -> None:
     server.aggregate([sent(server, "west", 6.0)])
     assert (row_of(server, "flu") == before).all()
     assert (row_of(server, "fever") == 6.0).all()
+
+
+@pytest.mark.parametrize(("add_up", "times"), [(0.0, (1, 1)), (0.5, (2**0.5, 3**0.5)), (1.0, (2, 3))])
+@pytest.mark.parametrize("how", ["mean", "median"])
+def test_changes_of_a_row_add_up_by_the_number_of_its_senders(
+    server: Server, how: str, add_up: float, times: tuple[float, float]
+) -> None:
+    """From what the server had, not from zero. All senders agree here, so mean and median are what each sent."""
+    server.add_up, server.table = add_up, np.full_like(server.table, 10.0)
+    server.aggregate([sent(server, name, 12.0) for name in LABELS], how)
+    assert row_of(server, "flu") == pytest.approx(10 + 2 * times[0])  # north's and south's
+    assert row_of(server, "fever") == pytest.approx(10 + 2 * times[1])  # of all three
+
+
+def test_added_up_changes_are_their_sum_whatever_they_are(server: Server, random: np.random.Generator) -> None:
+    server.add_up, before = 1.0, server.table.copy()
+    normal = {name: random.normal(size=(len(rows), WIDTH)) for name, rows in server.rows.items()}
+    server.aggregate([Trained(name, 1, rows.astype(np.float32), {}) for name, rows in normal.items()])
+    changes = np.zeros((len(before), WIDTH))
+    for name, rows in server.rows.items():
+        changes[rows] += normal[name] - before[rows]
+    assert server.table == pytest.approx(before + changes, abs=1e-5)
+
+
+def test_what_one_client_sent_and_what_was_forgotten_is_never_exaggerated(server: Server) -> None:
+    server.add_up = 1.0
+    server.aggregate([sent(server, "west", 6.0)])
+    assert (row_of(server, "fever") == 6.0).all()
+    forgot = [
+        Unlearned(name, 1, np.arange(len(server.rows[name])), sent(server, name, 8.0).rows, content=True)
+        for name in ("north", "south")
+    ]
+    server.merge(forgot)
+    assert (row_of(server, "fever") == 8.0).all()
 
 
 def test_the_order_of_arrival_does_not_matter(server: Server, random: np.random.Generator) -> None:

@@ -418,7 +418,7 @@ def test_a_container_may_have_less_memory_than_the_machine(
         ("fedlu", "TransE", {"remember": 0.5}),
         ("fedlu", "TransE", {"warm_rounds": 0, "remember": 0.5}),
         ("fedlu", "pykeen:ConvE", {"warm_rounds": 0}),
-        ("fedlu", "TransE", {"epochs": 0.25, "batch_size": 64}),
+        ("fedlu", "TransE", {"epochs": 0.25, "batch_size": 64, "add_up": 0.5}),
         ("fedlu", "ComplEx", {}),
         ("fedec", "RotatE", {"remember": 0.9}),
         ("fedlu", "pykeen:ConvE", {}),

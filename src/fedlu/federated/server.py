@@ -13,8 +13,8 @@ from fedlu.seeds import generator
 
 
 class Server:
-    def __init__(self, width: int, start_range: float, seed: int, compress: str = "none"):
-        self.width, self.start_range, self.seed = width, start_range, seed
+    def __init__(self, width: int, start_range: float, seed: int, compress: str = "none", add_up: float = 0.0):
+        self.width, self.start_range, self.seed, self.add_up = width, start_range, seed, add_up
         self.rows: dict[str, Ids] = {}  # client -> the global rows of its shared entities
         self.table: Floats = np.empty((0, width), dtype=np.float32)
         self.tokens: list[bytes] = []  # of the rows of the table
@@ -73,7 +73,8 @@ class Server:
         self.sender.restore(arrays)
 
     def aggregate(self, replies: list[Trained], how: str = "mean") -> None:
-        """Each row becomes the middle of what the clients sent for it; a row that nobody sent keeps its value.
+        """Each row becomes the middle of what the clients sent for it, or goes further in that direction if changes add
+        up; a row that nobody sent keeps its value.
 
         Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
         columns at a time, so that the memory beside the replies stays small.
@@ -82,7 +83,7 @@ class Server:
         for reply in replies:
             mine = self.rows[reply.client]
             parts[reply.client] = (mine, check_rows(reply.rows, (len(mine), self.width), reply.client))
-        self._combine(parts, how)
+        self._combine(parts, how, self.add_up)
 
     def merge(self, replies: list[Unlearned]) -> None:
         """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""
@@ -94,13 +95,18 @@ class Server:
             parts[reply.client] = (mine[reply.places], reply.rows)
         self._combine(parts, "mean")
 
-    def _combine(self, parts: dict[str, tuple[Ids, Floats]], how: str) -> None:
+    def _combine(self, parts: dict[str, tuple[Ids, Floats]], how: str, add_up: float = 0.0) -> None:
         places, sent = [parts[client][0] for client in sorted(parts)], [parts[client][1] for client in sorted(parts)]
         middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(sent))
         step = max(1, min(self.width, COLUMNS_AT_A_TIME, WORKING_BYTES // max(held, 1)))
+        senders = sum((np.bincount(mine, minlength=len(self.table)) for mine in places), np.zeros(1))
+        further = (np.maximum(senders, 1) ** add_up - 1).astype(np.float32)[:, None]  # (rows, 1), beyond the middle
         for start in range(0, self.width, step):
-            columns = slice(start, start + step)
-            middle(self.table[:, columns], places, [rows[:, columns] for rows in sent])
+            part = self.table[:, start : start + step]
+            before = part.copy() if add_up else part
+            middle(part, places, [rows[:, start : start + step] for rows in sent])
+            if add_up:
+                part += further * (part - before)
 
 
 COLUMNS_AT_A_TIME = 64

@@ -128,7 +128,7 @@ def _carry_over(new: Server, old: Server) -> None:
 def _gather(folder: Path, settings: Settings, sites: list[str], transport: Transport, rules: Rules) -> Party:
     """The server with its sites registered. A run begins with all of them; later, some may be away."""
     width = size_of(settings.model, dimension=settings.dimension).entity_width
-    server = Server(width, settings.start_range, settings.seed, settings.compress)
+    server = Server(width, settings.start_range, settings.seed, settings.compress, settings.add_up)
     before = _read_tokens(folder / TOKENS)
     here = {each.client: each for each in transport.register() if not isinstance(each, Missing)}
     for name, old in before.items():

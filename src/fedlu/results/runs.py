@@ -203,7 +203,7 @@ def gather(data: Federation, settings: Settings) -> Party:
         raise InputError("two clients have the same name", where=data.name, remedy="rename one of them")
     for client in clients:
         client.exams = [sampled(exam, settings) for exam in client.exams]
-    server = Server(clients[0].width, settings.start_range, settings.seed, settings.compress)
+    server = Server(clients[0].width, settings.start_range, settings.seed, settings.compress, settings.add_up)
     transport = InProcessTransport(clients, key_for_one_process(settings.seed))
     transport.welcome(server.register(transport.register()))
     return Party(server, clients, transport)
