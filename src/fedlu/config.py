@@ -81,8 +81,8 @@ class Settings:
     keep_optimizer: bool = True
     """Keep the optimizer's memory from round to round."""
     remember: float = 0.0
-    """The share of the rounds, the last ones, over which local rows and relations are averaged for prediction, while
-    learning goes on with those of the round; 0: they are as the last round left them."""
+    """The share of the rounds, the last ones, over which a client averages each view's rows and relations for
+    prediction, while learning goes on with those of the round; 0: they are as the last round left them."""
     add_up: float = 0.0
     """Whether clients' changes of a row add up: one that k of them sent moves k ** add_up times as far as the mean of
     their changes. 0: to the mean, as in the paper; 1: by the sum, as if one had trained on all their triples."""

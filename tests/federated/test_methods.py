@@ -389,6 +389,31 @@ def test_phases_are_not_regularised(federation: Federation) -> None:
     assert np.abs(held.relations.values - start).mean() < 3 * np.abs(free.relations.values - start).mean()
 
 
+def test_the_global_view_is_a_mean_of_what_the_last_rounds_were_averaged_to(federation: Federation) -> None:
+    """Of five rounds, the last three are remembered; what came of the fifth would come with a sixth. With the client's
+    own relations of each, and its own rows where nobody shares them."""
+    options = {"method": "fede", "rounds": 5}
+    after = {number: play(federation, number, **options) for number in (3, 4)}
+    party = play(federation, 5, **options, remember=0.6)
+    for number, client in enumerate(party.clients):
+        seen = []
+        for past in after.values():
+            entities = past.clients[number].avatar.values.copy()
+            entities[client.shared] = past.server.rows_for(client.name)
+            seen.append((entities, past.clients[number].relations.values))
+        client.keep(Keep(5, ("global",)))
+        kept = client.best["global"]
+        np.testing.assert_allclose(kept.entities, (seen[0][0] + seen[1][0]) / 2, atol=1e-6)
+        np.testing.assert_allclose(kept.relations, (seen[0][1] + seen[1][1]) / 2, atol=1e-6)
+
+
+def test_centralized_training_has_a_mean_over_rounds_too(federation: Federation) -> None:
+    party = play(federation, 4, method="centralized", rounds=4, remember=0.75)
+    past = [play(federation, number, method="centralized", rounds=4).clients[0].avatar.values for number in (2, 3)]
+    party.clients[0].keep(Keep(4, ("global",)))
+    np.testing.assert_allclose(party.clients[0].best["global"].entities, (past[0] + past[1]) / 2, atol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["independent", "fede", "fedlu"])
 def test_the_local_view_is_a_mean_over_the_last_rounds(federation: Federation, method: str) -> None:
     """Of four rounds, the last two are remembered; what is learned, and what is shared, stays as it is without."""

@@ -83,8 +83,8 @@ class Client:
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
-        self.remembered: Mean | None = None
-        """What the local view predicts by, once there is a round to remember."""
+        self.remembered: dict[str, Mean] = {}
+        """What a view, local or global, predicts by, once there is a round to remember."""
         self.parted = False
         """FedLU: whether local and global have gone separate ways after the warm rounds."""
         self.request: Request | None = None
@@ -108,6 +108,7 @@ class Client:
     def train(self, message: Train) -> Trained:
         """A round: take the global rows, train, give them back."""
         start = self._install(message.rows)
+        self._remember("global", message.round - 1)  # what came of the round before, once it was averaged
         self.learner = replace(self.learner, rate=self.settings.rate_in(message.round))
         if not self.settings.keep_optimizer:
             for table in self._tables().values():
@@ -115,7 +116,7 @@ class Client:
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
             losses = losses_if_finite(self._learn(message.round), self._tables().values())
-        self._remember(message.round)
+        self._remember("local", message.round)
         rows = self.sender.pack_change(self.avatar.values[self.shared], start)
         return Trained(self.name, message.round, rows, losses)
 
@@ -192,9 +193,12 @@ class Client:
     def _memory(self, view: str) -> Memory:
         if self.unlearner is not None:
             return self.unlearner.memories[view]
-        if view == "local" and self.remembered is not None:
-            return Memory(Table(self.remembered.entities), Table(self.remembered.relations))
-        return Memory(self.local if view == "local" else self.avatar, self._relations_of(view))
+        if mean := self.remembered.get(view):
+            return Memory(Table(mean.entities), Table(mean.relations))
+        return Memory(self._table_of(view), self._relations_of(view))
+
+    def _table_of(self, view: str) -> Table:
+        return self.local if view == "local" else self.avatar
 
     def _relations_of(self, view: str) -> Table:
         return self.local_relations if view == "local" and self.local_relations is not None else self.relations
@@ -223,14 +227,14 @@ class Client:
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
         return {"global": loss}
 
-    def _remember(self, round_number: int) -> None:
-        if round_number <= self.settings.rounds * (1 - self.settings.remember):
+    def _remember(self, view: str, round_number: int) -> None:
+        if view not in self.views or round_number <= self.settings.rounds * (1 - self.settings.remember):
             return
-        entities, relations = self.local.values, self._relations_of("local").values
-        if self.remembered is None:
-            self.remembered = Mean(entities.copy(), relations.copy(), 1)
+        entities, relations = self._table_of(view).values, self._relations_of(view).values
+        if view in self.remembered:
+            self.remembered[view].add(entities, relations)
         else:
-            self.remembered.add(entities, relations)
+            self.remembered[view] = Mean(entities.copy(), relations.copy(), 1)
 
     def _rejoin(self, share: float) -> None:
         """What the others learned reaches the local table through scores alone, and it would overfit its own triples:
@@ -343,9 +347,9 @@ class Client:
             arrays |= {f"best.{view}.{name}": array for name, array in snapshot.arrays().items()}
         arrays |= self.sender.state()
         counters["parted"] = int(self.parted)
-        if self.remembered is not None:
-            arrays |= {f"remembered.{name}": array for name, array in self.remembered.arrays().items()}
-            counters["remembered.rounds"] = self.remembered.rounds
+        for view, mean in self.remembered.items():
+            arrays |= {f"remembered.{view}.{name}": array for name, array in mean.arrays().items()}
+            counters[f"remembered.{view}.rounds"] = mean.rounds
         return arrays, counters
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
@@ -355,9 +359,12 @@ class Client:
         self.learner.scorer.restore(under("model.", arrays))
         self.sender.restore(arrays)
         self.parted = bool(counters["parted"])
-        self.remembered = None
-        if "remembered.rounds" in counters:
-            self.remembered = Mean(**under("remembered.", arrays), rounds=counters["remembered.rounds"])
+        rounds = {view: counters.get(f"remembered.{view}.rounds", 0) for view in ("local", "global")}
+        self.remembered = {
+            view: Mean(**under(f"remembered.{view}.", arrays), rounds=number)
+            for view, number in rounds.items()
+            if number
+        }
         found = {view: under(f"best.{view}.", arrays) for view in ("local", "global")}
         self.best = {view: Snapshot.of(mine) for view, mine in found.items() if mine}
 

@@ -51,7 +51,7 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
     relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
-    kept = 3 if settings.remember else 2  # the best of each, and a mean
+    kept = 4 if settings.remember else 2  # the best of each, and a mean
     tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
     sets = 2 if settings.begins_apart else 1
     others = relations * size.relation_width * (sets * (1 + 2) + 2) + size.own * len(data.clients) * (1 + 2 + 2)
