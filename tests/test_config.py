@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from fedlu.config import METHODS, RECIPES, Settings, parse_overrides, read_recipe, resolve
@@ -36,8 +38,20 @@ def test_strong_has_the_regulariser_that_fits_the_model() -> None:
     assert {model: (each.n3, each.dura) for model, each in found.items()} == {
         "ComplEx": (0.0, 0.025),
         "DistMult": (0.0, 0.025),
-        "TransE": (0.025, 0.0),
+        "TransE": (0.0, 0.0),
     }
+
+
+@pytest.mark.parametrize("model", ["TransE", "RotatE"])
+@pytest.mark.parametrize("method", METHODS)
+def test_models_of_distances_learn_as_long_and_as_fast_with_strong_as_with_fast(method: str, model: str) -> None:
+    """What differs is what it is there for: how often rows are averaged, whether changes add up, means over rounds."""
+    fast, strong = (resolve(recipe, method=method, model=model) for recipe in ("fast", "strong"))
+    assert strong.rounds * strong.epochs == fast.rounds * fast.epochs
+    meant = {"rounds", "epochs", "evaluate_every", "add_up", "remember"}
+    own = {"fedlu": {"warm_rounds", "rejoin"}, "fedec": {"contrast"}}.get(method, set())
+    changed = {name for name, value in asdict(fast).items() if getattr(strong, name) != value}
+    assert meant <= changed <= meant | own
 
 
 def test_the_stronger_wins() -> None:
