@@ -82,10 +82,12 @@ class Settings:
     """Keep the optimizer's memory from round to round."""
     remember: float = 0.0
     """The share of the rounds, the last ones, over which a client averages each view's rows and relations for
-    prediction, while learning goes on with those of the round; 0: they are as the last round left them."""
+    prediction, while learning goes on with those of the round; 0: they are as the last round left them. What the last
+    round's rows were averaged to would come with the next, and is not among them."""
     add_up: float = 0.0
-    """Whether clients' changes of a row add up: one that k of them sent moves k ** add_up times as far as the mean of
-    their changes. 0: to the mean, as in the paper; 1: by the sum, as if one had trained on all their triples."""
+    """How far clients' changes of a row add up: one that k of them sent moves k ** add_up times as far as the mean of
+    their changes. 0: to the mean, as in the paper; 1: by the sum, as if one had trained on all their triples.
+    Medians never add up."""
     compress: str = "none"
     """Rows on the wire while learning: as they are, in half precision, or in whole numbers of one byte."""
     # FedLU: two tables that teach each other
@@ -158,6 +160,11 @@ class Settings:
         """FedLU: whether a client has two models from the first round on, with rows and relations of their own; weights
         that an interaction of PyKEEN's has besides are shared."""
         return self.method == "fedlu" and self.own_start and not self.warm_rounds
+
+    @property
+    def first_remembered(self) -> int:
+        """The first of the rounds that a view's mean is of."""
+        return whole_of(1 - self.remember, self.rounds) + 1
 
     @property
     def rounds_an_epoch(self) -> int:

@@ -407,6 +407,20 @@ def test_the_global_view_is_a_mean_of_what_the_last_rounds_were_averaged_to(fede
         np.testing.assert_allclose(kept.relations, (seen[0][1] + seen[1][1]) / 2, atol=1e-6)
 
 
+def test_owners_never_predict_by_different_rows_of_what_they_share(federation: Federation) -> None:
+    """A client that is not asked in a remembered round has no mean, whether it is asked again or not."""
+    party = play(federation, 10, method="fede", rounds=10, fraction=0.67, remember=0.5)
+    asked = [set(party.server.sample(number, 0.67)) for number in range(7, 11)]  # each brings what came of one before
+    for client in party.clients:
+        missed = any(client.name not in names for names in asked)
+        assert ("global" in client.remembered.of) != missed
+        assert "local" in client.remembered.of  # of the rounds that it had
+        if missed:
+            rows = client._memory("global").table.values[client.shared]
+            assert (rows == party.server.rows_for(client.name)).all()
+    assert any("global" not in client.remembered.of for client in party.clients)
+
+
 def test_centralized_training_has_a_mean_over_rounds_too(federation: Federation) -> None:
     party = play(federation, 4, method="centralized", rounds=4, remember=0.75)
     past = [play(federation, number, method="centralized", rounds=4).clients[0].avatar.values for number in (2, 3)]

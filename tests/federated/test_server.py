@@ -61,15 +61,21 @@ def test_a_row_that_nobody_sent_keeps_its_value(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("add_up", "times"), [(0.0, (1, 1)), (0.5, (2**0.5, 3**0.5)), (1.0, (2, 3))])
-@pytest.mark.parametrize("how", ["mean", "median"])
 def test_changes_of_a_row_add_up_by_the_number_of_its_senders(
-    server: Server, how: str, add_up: float, times: tuple[float, float]
+    server: Server, add_up: float, times: tuple[float, float]
 ) -> None:
-    """From what the server had, not from zero. All senders agree here, so mean and median are what each sent."""
+    """From what the server had, not from zero."""
     server.add_up, server.table = add_up, np.full_like(server.table, 10.0)
-    server.aggregate([sent(server, name, 12.0) for name in LABELS], how)
+    server.aggregate([sent(server, name, 12.0) for name in LABELS])
     assert row_of(server, "flu") == pytest.approx(10 + 2 * times[0])  # north's and south's
     assert row_of(server, "fever") == pytest.approx(10 + 2 * times[1])  # of all three
+
+
+@pytest.mark.parametrize("how", ["median", "trimmed"])
+def test_a_middle_that_liars_cannot_move_stays_within_what_the_others_sent(server: Server, how: str) -> None:
+    server.add_up, server.table = 1.0, np.zeros_like(server.table)
+    server.aggregate([sent(server, "north", 1.0), sent(server, "south", 1.1), sent(server, "west", 1e6)], how)
+    assert row_of(server, "fever") == pytest.approx(1.1)
 
 
 def test_added_up_changes_are_their_sum_whatever_they_are(server: Server, random: np.random.Generator) -> None:

@@ -38,8 +38,8 @@ def test_whatever_is_killed_it_ends_with_the_same_bits(
 ) -> None:
     """One run through all of it, SIGKILL each time: a worker while it trains; a site between its training and its
     answer, and the server in the middle of that round; then everybody. Rows are packed, so that what both sides owe has
-    to survive, too; and the server adds up what changed, which it must do alike on either side of a kill."""
-    changes: dict[str, Any] = {"rounds": 10, "epochs": 20, "compress": "int8", "add_up": 0.25}
+    to survive, too; so have means over rounds, and what the server adds up."""
+    changes: dict[str, Any] = {"rounds": 10, "epochs": 20, "compress": "int8", "add_up": 0.25, "remember": 0.5}
     federation.kill("client-2")
     federation.start("client-2", with_code=LAST_WORDS.replace("MARK", str(tmp_path / "died")))
     federation.learn("faults", *options(**changes), "--silence", "60")

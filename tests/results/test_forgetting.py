@@ -76,13 +76,13 @@ def test_a_mean_over_rounds_is_forgotten_from_and_left_behind(world: Path, tmp_p
     """What the views predict by forgets; the means themselves, which still know, are not in the new run."""
     old, new = tmp_path / "run", tmp_path / "forgot"
     runs.learn(world / "umls", out=old, **{**SETTINGS, "rounds": 12, "warm_rounds": 4, "remember": 0.5})
-    rounds = [{view: mean.rounds for view, mean in client.remembered.items()} for client in clients_of(old)]
+    rounds = [{view: mean.rounds for view, mean in client.remembered.of.items()} for client in clients_of(old)]
     assert rounds == [{"local": 6, "global": 5}] * 3  # the global rows of a round come with the next
     forgetting.forget(old, new, forget_sets=True)
     asked = forget_sets(world)
     for view in ("local", "global"):
         assert known(new, asked, view) < known(old, asked, view) - 0.1
-    assert not any(client.remembered for client in clients_of(new))
+    assert not any(client.remembered.of for client in clients_of(new))
     assert not any(b"remembered" in content for content in snapshot(new / "checkpoints").values())
 
 

@@ -19,7 +19,7 @@ from fedlu.errors import InputError
 from fedlu.federated.alignment import tokens
 from fedlu.federated.compression import Sender, unpack
 from fedlu.federated.exams import Exam, own_exam
-from fedlu.federated.keepsakes import Mean, Snapshot, under
+from fedlu.federated.keepsakes import Means, Snapshot, under
 from fedlu.federated.messages import (
     Keep,
     Measure,
@@ -83,8 +83,7 @@ class Client:
         self.shared: Ids = np.empty(0, dtype=np.int64)
         self.sender = Sender.of(settings.compress, 0, self.width)
         self.best: dict[str, Snapshot] = {}
-        self.remembered: dict[str, Mean] = {}
-        """What a view, local or global, predicts by, once there is a round to remember."""
+        self.remembered = Means(settings.first_remembered)
         self.parted = False
         """FedLU: whether local and global have gone separate ways after the warm rounds."""
         self.request: Request | None = None
@@ -108,7 +107,7 @@ class Client:
     def train(self, message: Train) -> Trained:
         """A round: take the global rows, train, give them back."""
         start = self._install(message.rows)
-        self._remember("global", message.round - 1)  # what came of the round before, once it was averaged
+        self._remember_global(message.round - 1)  # what came of the round before, once it was averaged
         self.learner = replace(self.learner, rate=self.settings.rate_in(message.round))
         if not self.settings.keep_optimizer:
             for table in self._tables().values():
@@ -116,13 +115,15 @@ class Client:
         self.learner.scorer.begin(int(generator(self.settings.seed, "model", message.round, self.name).integers(2**31)))
         with np.errstate(over="ignore", invalid="ignore"):  # a loss that diverges is reported as such
             losses = losses_if_finite(self._learn(message.round), self._tables().values())
-        self._remember("local", message.round)
+        if "local" in self.views:
+            self.remembered.add("local", message.round, self.local.values, self._relations_of("local").values)
         rows = self.sender.pack_change(self.avatar.values[self.shared], start)
         return Trained(self.name, message.round, rows, losses)
 
     def measure(self, message: Measure) -> Measured:
         if message.rows is not None:
             self._install(message.rows)
+            self.remembered.keep_if_whole("global", message.round - 1)
         if self.unlearner is not None:
             looked = {name: memory.table.values.copy() for name, memory in self.unlearner.memories.items()}
             self.looked = {**dict(list(self.looked.items())[1 - LOOKS :]), message.round: looked}
@@ -193,12 +194,9 @@ class Client:
     def _memory(self, view: str) -> Memory:
         if self.unlearner is not None:
             return self.unlearner.memories[view]
-        if mean := self.remembered.get(view):
+        if mean := self.remembered.of.get(view):
             return Memory(Table(mean.entities), Table(mean.relations))
-        return Memory(self._table_of(view), self._relations_of(view))
-
-    def _table_of(self, view: str) -> Table:
-        return self.local if view == "local" else self.avatar
+        return Memory(self.local if view == "local" else self.avatar, self._relations_of(view))
 
     def _relations_of(self, view: str) -> Table:
         return self.local_relations if view == "local" and self.local_relations is not None else self.relations
@@ -227,14 +225,10 @@ class Client:
         self.local = Table(self.avatar.values.copy())  # what the client has before the server averages
         return {"global": loss}
 
-    def _remember(self, view: str, round_number: int) -> None:
-        if view not in self.views or round_number <= self.settings.rounds * (1 - self.settings.remember):
-            return
-        entities, relations = self._table_of(view).values, self._relations_of(view).values
-        if view in self.remembered:
-            self.remembered[view].add(entities, relations)
-        else:
-            self.remembered[view] = Mean(entities.copy(), relations.copy(), 1)
+    def _remember_global(self, round_number: int) -> None:
+        """Owners must not predict by different rows of what they share: who missed a round has no mean."""
+        if "global" in self.views and self.remembered.keep_if_whole("global", round_number - 1):
+            self.remembered.add("global", round_number, self.avatar.values, self.relations.values)
 
     def _rejoin(self, share: float) -> None:
         """What the others learned reaches the local table through scores alone, and it would overfit its own triples:
@@ -347,10 +341,8 @@ class Client:
             arrays |= {f"best.{view}.{name}": array for name, array in snapshot.arrays().items()}
         arrays |= self.sender.state()
         counters["parted"] = int(self.parted)
-        for view, mean in self.remembered.items():
-            arrays |= {f"remembered.{view}.{name}": array for name, array in mean.arrays().items()}
-            counters[f"remembered.{view}.rounds"] = mean.rounds
-        return arrays, counters
+        means, rounds = self.remembered.state()
+        return arrays | means, counters | rounds
 
     def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
         for name, table in self._tables().items():
@@ -359,12 +351,7 @@ class Client:
         self.learner.scorer.restore(under("model.", arrays))
         self.sender.restore(arrays)
         self.parted = bool(counters["parted"])
-        rounds = {view: counters.get(f"remembered.{view}.rounds", 0) for view in ("local", "global")}
-        self.remembered = {
-            view: Mean(**under(f"remembered.{view}.", arrays), rounds=number)
-            for view, number in rounds.items()
-            if number
-        }
+        self.remembered.restore(arrays, counters)
         found = {view: under(f"best.{view}.", arrays) for view in ("local", "global")}
         self.best = {view: Snapshot.of(mine) for view, mine in found.items() if mine}
 

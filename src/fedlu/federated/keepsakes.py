@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +42,46 @@ class Mean:
 
     def arrays(self) -> dict[str, Floats]:
         return {"entities": self.entities, "relations": self.relations}
+
+
+@dataclass
+class Means:
+    """What each view predicts by, once there is a round to remember."""
+
+    first: int
+    """The first round that is remembered."""
+    of: dict[str, Mean] = field(default_factory=dict)
+
+    def add(self, view: str, round_number: int, entities: Floats, relations: Floats) -> None:
+        if round_number < self.first:
+            return
+        if view in self.of:
+            self.of[view].add(entities, relations)
+        else:
+            self.of[view] = Mean(entities.copy(), relations.copy(), 1)
+
+    def keep_if_whole(self, view: str, until: int) -> bool:
+        """Whether there is a mean of every round from the first on, and none after; one with gaps is dropped."""
+        number = self.of[view].rounds if view in self.of else 0
+        whole = number == max(0, until - self.first + 1)
+        if not whole:
+            self.of.pop(view, None)
+        return whole
+
+    def state(self) -> tuple[dict[str, Floats], dict[str, int]]:
+        arrays = {
+            f"remembered.{view}.{name}": array
+            for view, mean in self.of.items()
+            for name, array in mean.arrays().items()
+        }
+        return arrays, {f"remembered.{view}.rounds": mean.rounds for view, mean in self.of.items()}
+
+    def restore(self, arrays: dict[str, Floats], counters: dict[str, int]) -> None:
+        self.of = {
+            view: Mean(**under(f"remembered.{view}.", arrays), rounds=counters[f"remembered.{view}.rounds"])
+            for view in ("local", "global")
+            if f"remembered.{view}.rounds" in counters
+        }
 
 
 def under(prefix: str, arrays: dict[str, Floats]) -> dict[str, Floats]:

@@ -73,8 +73,8 @@ class Server:
         self.sender.restore(arrays)
 
     def aggregate(self, replies: list[Trained], how: str = "mean") -> None:
-        """Each row becomes the middle of what the clients sent for it, or goes further in that direction if changes add
-        up; a row that nobody sent keeps its value.
+        """Each row becomes the middle of what the clients sent for it; a row that nobody sent keeps its value. A mean
+        goes further if changes add up; no other middle does, for it would leave the range of those who are no liars.
 
         Sums are taken in double precision in the order of names, so the order of arrival does not matter; and a few
         columns at a time, so that the memory beside the replies stays small.
@@ -83,7 +83,7 @@ class Server:
         for reply in replies:
             mine = self.rows[reply.client]
             parts[reply.client] = (mine, check_rows(reply.rows, (len(mine), self.width), reply.client))
-        self._combine(parts, how, self.add_up)
+        self._combine(parts, how, self.add_up if how == "mean" else 0.0)
 
     def merge(self, replies: list[Unlearned]) -> None:
         """As `aggregate`, of the changed rows alone: owners that forgot nothing do not dilute what was forgotten."""
@@ -97,21 +97,28 @@ class Server:
 
     def _combine(self, parts: dict[str, tuple[Ids, Floats]], how: str, add_up: float = 0.0) -> None:
         places, sent = [parts[client][0] for client in sorted(parts)], [parts[client][1] for client in sorted(parts)]
-        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 if how == "mean" else len(sent))
+        middle, held = HOW_TO_AGGREGATE[how], 8 * len(self.table) * (1 + bool(add_up) if how == "mean" else len(sent))
         step = max(1, min(self.width, COLUMNS_AT_A_TIME, WORKING_BYTES // max(held, 1)))
-        senders = sum((np.bincount(mine, minlength=len(self.table)) for mine in places), np.zeros(1))
-        further = (np.maximum(senders, 1) ** add_up - 1).astype(np.float32)[:, None]  # (rows, 1), beyond the middle
+        further = _beyond_the_mean(len(self.table), places, add_up) if add_up else None
         for start in range(0, self.width, step):
             part = self.table[:, start : start + step]
-            before = part.copy() if add_up else part
+            before = part if further is None else part.copy()
             middle(part, places, [rows[:, start : start + step] for rows in sent])
-            if add_up:
+            if further is not None:
                 part += further * (part - before)
 
 
 COLUMNS_AT_A_TIME = 64
 WORKING_BYTES = 64 * 2**20
 """What an aggregation may hold besides the table and the replies."""
+
+
+def _beyond_the_mean(rows: int, places: list[Ids], add_up: float) -> Floats:
+    """(rows, 1): how many times the mean change each row goes further than its mean, by the number of its senders."""
+    senders = np.zeros(rows)
+    for mine in places:
+        senders[mine] += 1
+    return (np.maximum(senders, 1) ** add_up - 1).astype(np.float32)[:, None]
 
 
 def mean_of(table: Floats, places: list[Ids], sent: list[Floats]) -> None:

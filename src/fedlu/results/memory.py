@@ -51,10 +51,10 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
     relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
-    kept = 4 if settings.remember else 2  # the best of each, and a mean
+    kept = 4 if settings.remember else 2  # the best of each, and a mean of each
     tables = entities * width * (2 * (1 + 2) + kept)  # two tables with the moments of Adam
     sets = 2 if settings.begins_apart else 1
-    others = relations * size.relation_width * (sets * (1 + 2) + 2) + size.own * len(data.clients) * (1 + 2 + 2)
+    others = relations * size.relation_width * (sets * (1 + 2) + kept) + size.own * len(data.clients) * (1 + 2 + 2)
     graphs = 2 if settings.method == "fedlu" else 1  # both tables go forth before either goes back
     batch = settings.batch_size * settings.negatives * (8 + graphs * size.expanded)  # scores, slopes and their making
     needed = 4 * (tables + others + batch)
