@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
-from fedlu.config import METHODS, RECIPES, Settings, parse_overrides, read_recipe, resolve
+from fedlu.config import METHODS, RECIPES, Settings, layers, parse_overrides, read_recipe, read_space, resolve
 from fedlu.embedding.scorers import MODELS
 from fedlu.errors import InputError
 
@@ -52,6 +53,27 @@ def test_models_of_distances_learn_as_long_and_as_fast_with_strong_as_with_fast(
     own = {"warm_rounds", "rejoin"} if method == "fedlu" else set()
     changed = {name for name, value in asdict(fast).items() if getattr(strong, name) != value}
     assert meant <= changed <= meant | own
+
+
+def test_a_model_like_another_has_what_is_said_of_it_where_nothing_is_said_of_itself() -> None:
+    of_methods = {"fede": {"epochs": 9, "models": {"TransE": {"rounds": 1, "margin": 4.0}, "RotatE": {"rounds": 2}}}}
+    models = {"TransE": {"margin": 8.0, "negatives": 3}, "RotatE": {"like": "TransE", "margin": 10.0}}
+    text = {"models": models, "methods": of_methods}
+    assert layers(text, "fede", "TransE") == [models["TransE"], {"epochs": 9}, {"rounds": 1, "margin": 4.0}]
+    assert layers(text, "fede", "RotatE") == [
+        {"margin": 10.0, "negatives": 3},
+        {"epochs": 9},
+        {"rounds": 2, "margin": 4.0},
+    ]
+    assert layers(text, "fedlu", "DistMult") == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("text", [*map(read_recipe, RECIPES), read_space()], ids=[*RECIPES, "space"])
+def test_a_model_is_like_one_that_stands_for_itself(text: dict[str, Any]) -> None:
+    """`like` is followed once: a chain, or a name that is nowhere, would be passed over without a word."""
+    models = text.get("models", {})
+    for each in models.values():
+        assert "like" not in each or "like" not in models[each["like"]]
 
 
 def test_the_stronger_wins() -> None:

@@ -1,7 +1,8 @@
 """Settings of a run: frozen, typed, checked once. A recipe is a TOML file of the package; `--set key=value` overrides.
 
 A recipe's own keys hold for every run; its tables [models.NAME], [methods.NAME] and [methods.NAME.models.NAME] add what
-differs there, each stronger than the one before.
+differs there, each stronger than the one before. A model with `like = "OTHER"` has all that is said of that one, too,
+where nothing is said of itself.
 """
 
 from __future__ import annotations
@@ -214,9 +215,13 @@ def read_space() -> dict[str, Any]:
 
 def layers(text: dict[str, Any], method: str, model: str) -> list[dict[str, Any]]:
     """What a recipe, or the space, says of a model, of a method, and of both; each stronger than the one before."""
-    of_method = text.get("methods", {}).get(method, {})
-    found = [text.get("models", {}).get(model, {}), of_method, of_method.get("models", {}).get(model, {})]
-    return [{key: value for key, value in table.items() if key != "models"} for table in found]
+    models, of_method = text.get("models", {}), text.get("methods", {}).get(method, {})
+    names = (models.get(model, {}).get("like", model), model)
+    of_model, of_both = (
+        {key: value for name in names for key, value in tables.get(name, {}).items() if key != "like"}
+        for tables in (models, of_method.get("models", {}))
+    )
+    return [of_model, {key: value for key, value in of_method.items() if key != "models"}, of_both]
 
 
 def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] | None = None) -> Settings:
