@@ -40,6 +40,18 @@ def test_learn_then_evaluate(data: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "all, plain mean" in out
 
 
+def test_a_run_is_evaluated_where_its_data_is_now(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = tmp_path / "away"
+    assert run("learn", data, "--out", tmp_path / "run", *QUICK, capsys=capsys)[0] == 0
+    data.rename(away)
+    code, _, err = run("evaluate", tmp_path / "run", capsys=capsys)
+    assert (code, "the data of the run is gone; put it back, or say where it is now" in err) == (2, True)
+    code, out, _ = run("evaluate", tmp_path / "run", "--data", away, "--json", capsys=capsys)
+    assert (code, json.loads(out)) == (0, json.loads((tmp_path / "run" / "metrics.json").read_text())["test"])
+
+
 def test_options_reach_the_run(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--method", "fede", "--model", "DistMult", "--recipe", "strong", "--seed", "5", *QUICK]
     assert run("learn", data, "--out", tmp_path / "run", *options, capsys=capsys)[0] == 0

@@ -106,6 +106,22 @@ def test_only_no_warm_rounds_at_all_begin_apart(recipe: str, warm: str | None) -
     assert not resolve("paper", method="fedlu", model="ComplEx").begins_apart
 
 
+@pytest.mark.parametrize("recipe", ["fast", "strong"])
+def test_a_start_of_its_own_is_refused_where_warm_rounds_would_undo_it(recipe: str) -> None:
+    """In silence the local table would become a copy of the global one."""
+    with pytest.raises(InputError, match=r"own_start = true with warm_rounds = .* set warm_rounds=0, too"):
+        resolve(recipe, method="fedlu", model="ComplEx", overrides={"own_start": "true"})
+    assert not resolve(recipe, method="fedlu", model="ComplEx", overrides={"own_start": "false"}).own_start
+    chosen = {"own_start": "true", "warm_rounds": "0"}
+    assert resolve(recipe, method="fedlu", model="ComplEx", overrides=chosen).begins_apart
+
+
+@pytest.mark.parametrize(("given", "taken"), [("0.0", 0), ("3.0", 3), ("2e1", 20)])
+def test_a_whole_number_may_be_written_as_a_study_prints_it(given: str, taken: int) -> None:
+    settings = resolve("fast", method="fedlu", model="ComplEx", overrides={"rounds": 40, "warm_rounds": given})
+    assert (settings.warm_rounds, type(settings.warm_rounds)) == (taken, int)
+
+
 def test_a_share_below_one_leaves_a_round_for_two_tables() -> None:
     for rounds in range(1, 60):
         settings = resolve("fast", method="fedlu", model="TransE", overrides={"rounds": rounds, "warm_rounds": "0.999"})

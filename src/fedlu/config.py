@@ -238,6 +238,9 @@ def resolve(recipe: str, *, method: str, model: str, overrides: dict[str, Any] |
                 raise InputError(f"no setting {key!r}", remedy=f"known are {', '.join(known)}")
             values[key] = _as_type(key, value, str(known[key].type))
     if values.get("warm_rounds"):
+        if "own_start" in (overrides or {}) and values["own_start"]:
+            what = f"own_start = true with warm_rounds = {values['warm_rounds']}, after which local is a copy of global"
+            raise InputError(what, remedy="set warm_rounds=0, too")
         values["own_start"] = False  # only 0 begins apart, not a share of so few rounds that none is left
     for key, whole in SHARES.items():
         if isinstance(share := values.get(key), float):
@@ -275,7 +278,7 @@ def _as_type(key: str, value: Any, kind: str) -> Any:
                 return number
             if not number.is_integer():
                 raise ValueError
-            return int(value)
+            return int(number) if abs(number) < 2**53 else int(value)  # a long seed keeps all its digits
         return float(value) if kind == "float" else str(value)
     except (ValueError, KeyError, TypeError, OverflowError):
         or_share = f", or a share of {SHARES[key]} below 1" if key in SHARES else ""

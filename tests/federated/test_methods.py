@@ -117,7 +117,7 @@ def test_averaging_more_often_brings_clients_nearer_to_each_other(federation: Fe
 
 
 @pytest.mark.parametrize("recipe", ["fast", "strong"])
-@pytest.mark.parametrize("model", ["TransE", "ComplEx", "DistMult"])
+@pytest.mark.parametrize("model", ["TransE", "RotatE", "ComplEx", "DistMult"])
 def test_no_recipe_cripples_a_rival(federation: Federation, recipe: str, model: str) -> None:
     """What sets FedProx and FedEC apart from FedE is a small addition, and costs little if it is not too strong."""
     rounds = round(10 / resolve(recipe, method="fede", model=model).epochs)

@@ -48,7 +48,7 @@ def learn(
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
 ) -> None:
-    """Train embeddings over a federation; no triple leaves its client.
+    """Train embeddings over a federation; no triple leaves its client, but for `centralized`, a rival to compare with.
 
     The run folder keeps settings, an event per round, a checkpoint and the metrics. A run that was stopped, even
     killed, goes on with --resume and ends with the same embeddings, bit for bit.
@@ -94,6 +94,7 @@ def learn(
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, finished or not.")],
     split: Annotated[str, typer.Option(help="valid or test.")] = "test",
+    data: Annotated[Path | None, typer.Option(help="Where the federation is now, if it was moved.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, by view, in fractions.")] = False,
 ) -> None:
     """Rank a split with the best tables of a run; of one that still learns, or was stopped, with the best so far.
@@ -105,7 +106,7 @@ def evaluate(
     from fedlu.results import runs
 
     with working("ranking"):
-        found = runs.evaluate(run, split)
+        found = runs.evaluate(run, split, data=data)
     if said := runs.how_far(run):
         notes.print(said)
     if as_json:

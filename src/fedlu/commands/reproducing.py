@@ -101,7 +101,8 @@ def tune(
     The first trial is the recipe as it is, the next three are random places, and then it is tried what a model of the
     trials so far (a Gaussian process) thinks is best, and no place twice. The study goes on where it was stopped, or
     gets more trials.
-    Give the best.toml that it leaves to `fedlu reproduce --tuned`.
+    Give the best.toml that it leaves to `fedlu reproduce --tuned`. It has what was tuned, not what --set held: so a
+    study may be of a small dimension, and the table of the recipe's.
 
     Examples:
 

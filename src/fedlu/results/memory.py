@@ -44,10 +44,18 @@ def read_system(path: str) -> str:
 
 
 def refuse_too_large(data: Federation, settings: Settings) -> None:
-    """Estimate the memory before anything is made of it."""
-    entities = sum(len(client.vocabulary.entities) for client in data.clients)
-    if settings.method == "centralized":
-        entities = len(data.entities)
+    """Before anything is made of it."""
+    needed, there = estimate(data, settings), total()
+    if needed > 0.9 * there:
+        width = size_of(settings.model, dimension=settings.dimension).entity_width
+        room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
+        what = f"{_rows(data, settings):,} rows of {width:,} numbers and the batches need {room}"
+        raise InputError(what, remedy="give a smaller dimension or batch")
+
+
+def estimate(data: Federation, settings: Settings) -> int:
+    """Bytes that a run takes at its peak, beyond what the program and the triples take."""
+    entities = _rows(data, settings)
     size = size_of(settings.model, dimension=settings.dimension)
     width, directions = size.entity_width, 2 if settings.reciprocal else 1
     relations = directions * sum(len(client.vocabulary.relations) for client in data.clients)
@@ -57,9 +65,14 @@ def refuse_too_large(data: Federation, settings: Settings) -> None:
     others = relations * size.relation_width * (sets * (1 + 2) + kept) + size.own * len(data.clients) * (1 + 2 + 2)
     graphs = 2 if settings.method == "fedlu" else 1  # both tables go forth before either goes back
     batch = settings.batch_size * settings.negatives * (8 + graphs * size.expanded)  # scores, slopes and their making
-    needed = 4 * (tables + others + batch)
-    there = total()
-    if needed > 0.9 * there:
-        room = f"about {needed / 1e9:.1f} GB; there are {there / 1e9:.1f}"
-        what = f"{entities:,} rows of {width:,} numbers and the batches need {room}"
-        raise InputError(what, remedy="give a smaller dimension or batch")
+    shared = 0
+    if settings.method not in ("independent", "centralized"):
+        owed = 0 if settings.compress == "none" else 2  # what either end has not told the other yet
+        shared = len(data.entities) + (2 + owed) * entities  # the server's table, and rows on their way up and down
+    return 4 * (tables + others + batch + shared * width)
+
+
+def _rows(data: Federation, settings: Settings) -> int:
+    if settings.method == "centralized":
+        return len(data.entities)
+    return sum(len(client.vocabulary.entities) for client in data.clients)

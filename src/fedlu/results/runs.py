@@ -142,13 +142,14 @@ def how_far(folder: str | Path) -> str:
     return f"not finished: the best tables of {progress['round']} rounds, of {progress['rounds']}"
 
 
-def evaluate(folder: str | Path, split: str = "test") -> dict[str, Any]:
-    """Rank a split again, with the best tables of a run, finished or not; by view, as in `metrics.json`."""
+def evaluate(folder: str | Path, split: str = "test", *, data: Federation | str | Path | None = None) -> dict[str, Any]:
+    """Rank a split again, with the best tables of a run, finished or not; by view, as in `metrics.json`. `data` says
+    where the federation is now, if it was moved."""
     if split not in ("valid", "test"):
         raise InputError(f"no split {split!r}", remedy="choose valid or test")
     folder = Path(folder)
     how_far(folder)
-    party, progress, _ = go_on(folder, data_of(folder), saved_settings(folder))
+    party, progress, _ = go_on(folder, data_of(folder, data), saved_settings(folder))
     source = ALL_OF_VALID if split == "valid" else split
     return rounds.measure(party.server, party.transport, progress.round, source, best=True)
 
